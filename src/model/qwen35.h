@@ -1,0 +1,83 @@
+// The Qwen3.5 text model: embedding, layers, norm, head, written once over Ops.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/arena.h"
+#include "ops/ops.h"
+#include "weights/weights.h"
+
+namespace roost {
+
+// K/V pages and recurrent state of all layers, as pools over memory taken at start.
+struct ModelState {
+  struct Pages {
+    Tensor k, v;  // [pages, nkv, 64, D]
+  };
+  struct Delta {
+    Tensor state;                      // [slots, Hv, Dk, Dv] f32
+    Tensor tail;                       // [slots, 3, C]
+    Tensor store_qkv, store_b, store_a;  // [slots, R, ...]; absent when R is 0
+  };
+  std::vector<Pages> pages;    // one per full-attention layer, in layer order
+  std::vector<Delta> delta;    // one per gated-delta layer, in layer order
+  int32_t n_pages = 0, n_slots = 0, replay_rows_max = 0;
+  std::vector<Buffer> memory;
+
+  static size_t bytes_per_page(const ModelConfig& config, DType dtype);
+  static size_t bytes_per_slot(const ModelConfig& config, DType dtype, int32_t replay_rows_max);
+  static ModelState create(const ModelConfig& config, DType dtype, int32_t n_pages, int32_t n_slots,
+                           int32_t replay_rows_max);
+  // Zeros the recurrent state of a slot: the start of a sequence.
+  void reset_slot(int32_t slot);
+};
+
+// One forward call over rows of any number of sequences.
+struct Step {
+  std::span<const int32_t> tokens;        // [T]
+  std::span<const int32_t> positions;     // [T][3]: T, H, W axes; equal for text
+  std::span<const RowSpan> rows;          // covers all T rows, in order
+  std::span<const DeltaSpan> delta_rows;  // the same sequences
+  std::span<const int32_t> logit_rows;    // rows whose logits are wanted, any order
+  Tensor logits;                          // out: [logit_rows.size(), V] f32
+};
+
+class Qwen35 {
+ public:
+  // weights and ops must outlive the model. rows_max: rows of a step.
+  Qwen35(const ModelWeights& weights, Ops& ops, int64_t rows_max, int64_t packed_rows_max);
+
+  void forward(const Step& step, ModelState& state);
+
+  // Called with a name ("residual.3", "layers.1.conv", …) and the tensor behind each named place,
+  // for tests and for the drafter. Empty: no calls.
+  using Tap = std::function<void(std::string_view name, const Tensor& tensor)>;
+  void set_tap(Tap tap) { tap_ = std::move(tap); }
+
+  static OpsLimits ops_limits(const ModelConfig& config, int64_t rows_max);
+  static size_t scratch_bytes(const ModelConfig& config, DType activation, int64_t rows_max, int64_t packed_rows_max);
+
+ private:
+  struct StepTensors;
+  void gated_delta_net(const LayerWeights& layer, int layer_idx, ModelState::Delta& state, const Tensor& normed,
+                       const Tensor& out, const Step& step);
+  void full_attention(const LayerWeights& layer, int layer_idx, ModelState::Pages& pages, const Tensor& normed,
+                      const Tensor& out, const Step& step, const Tensor& rope);
+  void tap(std::string_view name, const Tensor& tensor) const {
+    if (tap_) tap_(name, tensor);
+  }
+
+  const ModelWeights& weights_;
+  const ModelConfig& config_;
+  Ops& ops_;
+  Arena scratch_;
+  std::vector<double> frequencies_;   // [R/2] ω_i
+  std::vector<int> axis_;             // [R/2] which of T, H, W drives frequency i
+  Tap tap_;
+};
+
+}  // namespace roost

@@ -1,0 +1,42 @@
+// attention: causal attention over pages, with the output gate.
+#pragma once
+
+#include <span>
+
+#include "ops/backend.h"
+#include "ops/rows.h"
+#include "tensor/tensor.h"
+
+namespace roost {
+
+// Keys of one split for a row at position p (its index in the sequence). Splits lie on absolute
+// positions, so the order of a row's arithmetic depends on p alone (docs/KERNELS.md, key tree).
+inline int32_t keys_per_split(int32_t p) {
+  return p < 32'768 ? 512 : p < 65'536 ? 1'024 : p < 131'072 ? 2'048 : 4'096;
+}
+
+// For each row (position p), query head j, KV head g = j / (nh/nkv):   (docs/MODEL.md, gated attention)
+//   s_t = (q·K_t)·scale·log2(e) for t <= p;  probabilities 2^(s_t - m)
+//   o = Σ_t P_t·V_t / Σ_t P_t,  out[t, j] = r(r(o) · sigmoid(gate))
+// Key tree: splits of keys_per_split(p) keys, ascending; inside a split tiles of 64 keys (one page)
+// with a running maximum m, sum l and accumulator O; P = r(2^(s - m)) enters both l and O; splits
+// are merged in ascending order.
+//
+//   q        [T, nh, D]            activation, normalized and rotated
+//   q_gate   [T, nh, 2·D]          activation; the gate is the second half of each head
+//   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read from here too
+//   out      [T, nh·D]             activation
+//
+// Rounding: P, o, out once to the activation type; scores, sums and O in f32.
+// Bound: |o - exact| <= 2^-7·Σ P|V|/ΣP + (D + p/8 + 64)·2^-23·max|V|·(1 + max|s|)
+struct Attention {
+  Tensor q, q_gate, k_pages, v_pages, out;
+  std::span<const RowSpan> spans;
+  float scale = 0;  // D^-1/2
+};
+
+void check(const Attention& op);  // shapes and types as above; a violation is a bug
+void attention_reference(const Attention& op, const ReferenceRules& rules);
+void attention_cpu(const Attention& op, CpuContext& context);
+
+}  // namespace roost

@@ -1,0 +1,49 @@
+// sample: the next token of each row, drawn by key (law 2).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/backend.h"
+#include "tensor/tensor.h"
+
+namespace roost {
+
+struct SampleParams {
+  double temperature = 0;  // 0: greedy
+  int32_t top_k = 0;       // 0: off
+  double top_p = 1;        // 1: off
+  double min_p = 0;        // 0: off
+  uint64_t seed = 0;
+  int64_t position = 0;    // index, in the sequence, of the token being chosen (prompt included)
+};
+
+// Per row, on its logits z of ids [0, n_tokens) (ids behind are padding and never drawn), in this
+// order (docs/SERVER.md, sampling), float64:
+//   temperature 0: the largest z, ties to the lower id.
+//   else z/T; top_k: the k largest, ties to the lower id; top_p: on the softmax of what is left, in
+//   falling order (ties: lower id first), the shortest prefix whose sum >= p, at least one; min_p: of these,
+//   those with probability >= min_p times the largest; then argmax of z/T + G(seed, position, id),
+//   ties to the lower id, with the Gumbel noise
+//     G = -ln(-ln u), u = (x >> 11)·2^-53 + 2^-54,
+//     x = mix(mix(mix(seed + 0x9E3779B97F4A7C15) ^ (position·0xD1B54A32D192ED03)) ^ id),
+//     mix(x): x ^= x>>30; x *= 0xBF58476D1CE4E5B9; x ^= x>>27; x *= 0x94D049BB133111EB; x ^= x>>31
+//
+//   logits  [N, V]  f32
+//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf (the step reports it)
+//
+// Exact: every implementation gives the same token for the same logits.
+struct Sample {
+  Tensor logits;
+  std::span<const SampleParams> params;  // N
+  int64_t n_tokens = 0;
+  Tensor tokens;
+};
+
+double gumbel_noise(uint64_t seed, int64_t position, int32_t id);
+
+void check(const Sample& op);  // shapes and types as above; a violation is a bug
+void sample_reference(const Sample& op, const ReferenceRules& rules);
+void sample_cpu(const Sample& op, CpuContext& context);
+
+}  // namespace roost

@@ -1,0 +1,35 @@
+// The reply machine's first cut: reasoning, then content (docs/SERVER.md, reply machine).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace roost {
+
+struct ReplyDelta {
+  std::string reasoning;
+  std::string content;
+};
+
+// Splits generated text into reasoning and content at </think>, across any cut of the pushes:
+// newlines around the markers are not part of either; an opening <think> that is generated first is
+// swallowed. Concatenated deltas equal the whole fields.
+class ReasoningParser {
+ public:
+  explicit ReasoningParser(bool starts_in_reasoning) : in_reasoning_(starts_in_reasoning), was_reasoning_(starts_in_reasoning) {}
+  ReplyDelta push(std::string_view text);
+  ReplyDelta finish();                       // what was held back
+  bool in_reasoning() const { return in_reasoning_; }
+  bool was_reasoning() const { return was_reasoning_; }  // the reply was in reasoning at some point
+
+ private:
+  bool in_reasoning_;
+  bool was_reasoning_;
+  bool at_field_start_ = true;               // leading newlines of the field are dropped
+  std::string held_;                         // a possible marker, or newlines that may turn out trailing
+};
+
+// True iff the last <think> in the rendered prompt comes after the last </think>.
+bool prompt_starts_in_reasoning(std::string_view prompt);
+
+}  // namespace roost
