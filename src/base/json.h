@@ -21,6 +21,7 @@ class Value;
 using Member = std::pair<std::string, Value>;
 
 // A value type: copies are deep. Reading a value as another type than it has is a bug; test first.
+// Const access is safe from several threads. Any depth is safe: nothing here recurses.
 class Value {
  public:
   Value() = default;  // null
@@ -30,8 +31,11 @@ class Value {
   static Value real(double d);                 // spelled as Python's repr: 1.0, 1e-05; d must be finite
   static Value spelled(std::string number);    // number must be a JSON number
   static Value string(std::string s);
-  static Value array(std::vector<Value> items = {});
-  static Value object(std::vector<Member> members = {});
+  // Overloads and no default arguments, which would need a whole Value inside its own class.
+  static Value array();  // empty
+  static Value array(std::vector<Value> items);
+  static Value object();  // empty
+  static Value object(std::vector<Member> members);
 
   Type type() const { return type_; }
   bool is_null() const { return type_ == Type::kNull; }
@@ -58,21 +62,49 @@ class Value {
   void push(Value value);                       // appends to an array
 
  private:
+  // What arrays and objects hold, apart so that scalars are small. Null stands for empty.
+  struct Compound;
+  class Box {
+   public:
+    Box() = default;
+    Box(const Box& other);
+    Box(Box&& other) noexcept;
+    Box& operator=(const Box& other);
+    Box& operator=(Box&& other) noexcept;
+    ~Box();
+    const Compound* get() const { return compound_.get(); }
+    Compound& get_or_make();
+
+   private:
+    friend class Value;
+    struct Delete {
+      void operator()(Compound* compound) const;
+    };
+    std::unique_ptr<Compound, Delete> compound_;
+  };
+
+  explicit Value(Type type) : type_(type) {}
+  friend bool operator==(const Value& a, const Value& b);
+
   Type type_ = Type::kNull;
   bool bool_ = false;
   std::string text_;  // spelling of a number, bytes of a string
-  std::vector<Value> items_;
-  std::vector<Member> members_;
+  Box compound_;
 };
 
 bool operator==(const Value& a, const Value& b);  // same types, spellings and order
 
-// Reads exactly one RFC 8259 document of UTF-8 without BOM. Refuses json.invalid and
-// json.invalid_unicode with the byte offset, json.too_deep. Repeated keys are kept (see below).
+// Reads exactly one RFC 8259 document of UTF-8 without BOM. Repeated keys are kept (see below).
+// Refuses, at the first byte that cannot be read on:
+//   json.invalid          "byte 17: a value is missing"
+//   json.invalid_unicode  "byte 17: …", where the ill-formed bytes or the lone surrogate's escape begin
+//   json.too_deep         more than depth_max arrays and objects inside each other
+//   request.too_many_items  more than limits::kJsonValuesMax values
 Result<Value> parse(std::string_view text, size_t depth_max = limits::kJsonDepthMax);
 
 // JSON pointer of the first object, in document order, that has a key twice; nothing if there is none.
-std::optional<std::string> find_duplicate_key(const Value& value);
+// The key goes to *key where that is asked for.
+std::optional<std::string> find_duplicate_key(const Value& value, std::string* key = nullptr);
 
 enum class Style {
   kCompact,  // {"a":1,"b":[2]}

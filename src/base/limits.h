@@ -8,6 +8,7 @@ namespace roost::limits {
 
 // JSON of requests (spec of the server, reading a body).
 inline constexpr size_t kJsonDepthMax = 128;
+inline constexpr size_t kJsonValuesMax = size_t{1} << 22;  // bounds what a small text can make: 80 bytes a value
 inline constexpr size_t kBodyBytesMax = size_t{64} << 20;
 inline constexpr size_t kErrorValueBytesMax = 64;  // user bytes quoted in an error text
 

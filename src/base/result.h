@@ -43,7 +43,7 @@ class [[nodiscard]] Result {
 
   const T& value() const& { return check_value(), std::get<0>(state_); }
   T& value() & { return check_value(), std::get<0>(state_); }
-  T&& value() && { return check_value(), std::get<0>(std::move(state_)); }
+  T value() && { return check_value(), std::get<0>(std::move(state_)); }  // by value: outlives a temporary Result
   const Error& error() const& { return std::get<1>(state_); }
   Error&& error() && { return std::get<1>(std::move(state_)); }
 

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "model/qwen35.h"
 #include "ops/sample/sample.h"
-#include "weights/weights.h"
 
 namespace roost {
 
@@ -50,7 +50,10 @@ struct EngineOptions {
   int32_t streams_max = 16;            // sequences that run at once
   size_t kv_bytes = 0;                 // memory of K/V pages; 0: one sequence of full context and 8,192 tokens for each other stream, at most 1/4 of memory
   int64_t chunk_rows_max = 512;        // prompt rows of one step
+  int64_t prompt_rows_beside_max = 256;  // of a step that also decodes
   int n_threads = 0;                   // 0: all usable CPUs
+  int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
+  int64_t reserved_new_tokens = 2048;  // a request starts with pages for its prompt and this many new tokens
   size_t queue_max = 64;
 };
 

@@ -53,22 +53,33 @@ class Qwen35 {
 
   void forward(const Step& step, ModelState& state);
 
-  // Called with a name ("residual.3", "layers.1.conv", …) and the tensor behind each named place,
-  // for tests and for the drafter. Empty: no calls.
-  using Tap = std::function<void(std::string_view name, const Tensor& tensor)>;
+  // Called with a place, its layer and the tensor behind it, for tests and for the drafter. Places:
+  // "residual" (layer l: the stream before layer l; l = L: after the last), "conv_input", "conv_q",
+  // "conv_k", "conv_v", "rotated_q", "expert_ids", "expert_weights", "final_norm".
+  using Tap = std::function<void(std::string_view place, int64_t layer, const Tensor& tensor)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }
 
   static OpsLimits ops_limits(const ModelConfig& config, int64_t rows_max);
   static size_t scratch_bytes(const ModelConfig& config, DType activation, int64_t rows_max, int64_t packed_rows_max);
 
  private:
-  struct StepTensors;
-  void gated_delta_net(const LayerWeights& layer, int layer_idx, ModelState::Delta& state, const Tensor& normed,
+  // A layer's MLP leaves its output here until the next norm takes it into the stream.
+  struct MlpTensors {
+    Tensor hidden, out;                    // dense
+    Tensor router_logits, shared_logit;    // routed
+    ExpertSum sum;
+  };
+  MlpTensors take_mlp_tensors(int64_t n_rows);
+  Tensor rope_table(const Step& step);
+  void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state, const Tensor& normed,
                        const Tensor& out, const Step& step);
-  void full_attention(const LayerWeights& layer, int layer_idx, ModelState::Pages& pages, const Tensor& normed,
+  void full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages, const Tensor& normed,
                       const Tensor& out, const Step& step, const Tensor& rope);
-  void tap(std::string_view name, const Tensor& tensor) const {
-    if (tap_) tap_(name, tensor);
+  ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);
+  Tensor dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& normed);
+  void head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step);
+  void tap(std::string_view place, int64_t layer, const Tensor& tensor) const {
+    if (tap_) tap_(place, layer, tensor);
   }
 
   const ModelWeights& weights_;

@@ -12,9 +12,10 @@ namespace roost {
 enum class ProductRule : uint8_t {
   kExact,      // activations and codes as they are
   kAligned16,  // affine weights only: a row's activations become 16-bit integers on the scale of its
-               // largest exponent. e = smallest integer with max|x[t, :]| < 2^e;
+               // largest exponent. e = smallest integer >= -100 with max|x[t, :]| < 2^e;
                // x' = round(x·2^(15-e))·2^(e-15), ties to even, |x'·2^(15-e)| <= 32767.
-               // bf16 values of magnitude >= 2^(e-8) are kept exactly.
+               // bf16 values of magnitude >= 2^(e-8) are kept exactly. A row that holds an infinity
+               // or NaN has NaN outputs.
 };
 
 // The float64 references as a backend. rounding: activations, pages and tails are bf16 and every

@@ -10,10 +10,30 @@ namespace roost {
 
 enum class DType : uint8_t { kBF16, kF16, kF32, kF64, kI8, kU8, kI16, kI32, kU32, kI64 };
 
-size_t size_of(DType dtype);
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kI8:
+    case DType::kU8:
+      return 1;
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kI16:
+      return 2;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kU32:
+      return 4;
+    case DType::kF64:
+    case DType::kI64:
+      return 8;
+  }
+  return 0;
+}
 std::string_view name_of(DType dtype);  // "bf16"
 
-inline float f32_from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float f32_from_bf16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 // Nearest, ties to even; NaN stays NaN.
 inline uint16_t bf16_from_f32(float value) {
@@ -26,5 +46,6 @@ inline uint16_t bf16_from_f32(float value) {
 uint16_t bf16_from_f64(double value);
 
 float f32_from_f16(uint16_t bits);
+uint16_t f16_from_f64(double value);  // rounded once, ties to even; too large becomes infinite
 
 }  // namespace roost

@@ -23,7 +23,8 @@ struct TensorEntry {
 };
 
 // The tensors of one file. Names refuse duplicates, data ranges must tile the file exactly.
-Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, const std::string& file_name);
+Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file,
+                                                   const std::string& file_name);
 
 // All tensors of a folder, mapped. With an index, the shards that it names; without, every
 // model*.safetensors. Shards that hold vision tensors only may be missing (missing_vision_shards).

@@ -15,22 +15,22 @@
 namespace roost {
 
 struct FullAttentionWeights {
-  QuantMatrix q, k, v, o;   // [nh·2·D, h], [nkv·D, h], [nkv·D, h], [h, nh·D]
-  Tensor q_norm, k_norm;    // [D] f32, the factors themselves
+  QuantMatrix q, k, v, o;  // [nh·2·D, h], [nkv·D, h], [nkv·D, h], [h, nh·D]
+  Tensor q_norm, k_norm;   // [D] f32, the factors themselves
 };
 
 struct GatedDeltaWeights {
-  QuantMatrix qkv, z, b, a, out;   // [C, h], [Vd, h], [Hv, h], [Hv, h], [h, Vd]
-  Tensor conv;                     // [C, 4] f32
-  Tensor a_log, dt_bias;           // [Hv] f32
-  Tensor norm;                     // [Dv] f32
+  QuantMatrix qkv, z, b, a, out;  // [C, h], [Vd, h], [Hv, h], [Hv, h], [h, Vd]
+  Tensor conv;                    // [C, 4] f32
+  Tensor a_log, dt_bias;          // [Hv] f32
+  Tensor norm;                    // [Dv] f32
 };
 
 struct MoeWeights {
-  QuantMatrix router;              // [E, h]
-  QuantMatrix shared_gate;         // [1, h]
-  std::vector<GatedMlp> experts;   // E
-  GatedMlp shared;                 // gate does not exist when there is no shared expert
+  QuantMatrix router;             // [E, h]
+  QuantMatrix shared_gate;        // [1, h]
+  std::vector<GatedMlp> experts;  // E
+  GatedMlp shared;                // gate does not exist when there is no shared expert
 };
 
 struct LayerWeights {
@@ -47,14 +47,15 @@ struct LayerWeights {
 struct ModelWeights {
   ModelConfig config;
   std::shared_ptr<const Checkpoint> checkpoint;
-  QuantMatrix embedding, head;     // [V, h]; head = embedding when tied
-  Tensor final_norm;               // [h] f32
+  QuantMatrix embedding, head;  // [V, h]; head = embedding when tied
+  Tensor final_norm;            // [h] f32
   std::vector<LayerWeights> layers;
 
   std::vector<Buffer> owned;
   size_t bytes_mapped = 0, bytes_owned = 0;
-  std::vector<std::string> left_out;  // tensors that no part of the text model uses (mtp, vision), by name
-  bool is_text_only = true;        // a vision tower is not in the files
+  std::vector<std::string>
+      left_out;              // tensors that no part of the text model uses (mtp, vision), by name
+  bool is_text_only = true;  // a vision tower is not in the files
 };
 
 // Finds every weight under any of the family's names, checks shapes and widths, converts what must
@@ -64,6 +65,7 @@ Result<ModelWeights> load_weights(std::shared_ptr<const Checkpoint> checkpoint, 
 // Bytes that one decoded row must read: all matrices but the embedding, K of E experts.
 struct ActiveBytes {
   size_t layers = 0, head = 0;
+  size_t one_expert = 0;           // of one layer; 0 for dense models
   double flop_layers_per_row = 0;  // 2 per active weight, without the head
 };
 ActiveBytes active_bytes(const ModelWeights& weights);

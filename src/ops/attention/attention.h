@@ -28,8 +28,15 @@ inline int32_t keys_per_split(int32_t p) {
 //   out      [T, nh·D]             activation
 //
 // Rounding: P, o, out once to the activation type; scores, sums and O in f32.
-// Bound: |o - exact| <= 2^-7·Σ P|V|/ΣP + (D + p/8 + 64)·2^-23·max|V|·(1 + max|s|)
+// Bound: |o - exact| <= 2^-7·Σ P|V|/ΣP + (D·(1 + A) + p/8 + 512)·2^-23·max|V| with
+// A = max_t Σ_i |q_i·K_ti|·scale·log2(e): an error of a score is one of its probability's exponent,
+// and of the chain of a score all terms count, not only their sum. Then out, given o: 2^-8 relative
+// for each of its two roundings.
 struct Attention {
+  static constexpr int64_t kHeadDimMax = 512;      // D, a multiple of 16
+  static constexpr int64_t kGroupHeadsMax = 64;    // nh/nkv
+  static constexpr int64_t kTokensMax = 1 << 18;   // of a sequence: at most 64 splits a row
+
   Tensor q, q_gate, k_pages, v_pages, out;
   std::span<const RowSpan> spans;
   float scale = 0;  // D^-1/2
@@ -38,5 +45,6 @@ struct Attention {
 void check(const Attention& op);  // shapes and types as above; a violation is a bug
 void attention_reference(const Attention& op, const ReferenceRules& rules);
 void attention_cpu(const Attention& op, CpuContext& context);
+size_t attention_workspace_bytes(int64_t head_dim, int64_t kv_heads, int64_t rows_max, int n_threads);
 
 }  // namespace roost

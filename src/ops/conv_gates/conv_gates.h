@@ -31,8 +31,9 @@ namespace roost {
 //   beta, decay  [P, Hv]         f32
 //
 // Rounding: c, q̂, k̂ once to the activation type; all else f32.
-// Bound: c: 2^-8|c| + 8·2^-24·Σ|w·M|; q̂, k̂: (2^-8 + 2^-16)·|exact| given the rounded c; kq: (Dk/2+8)·2^-24·Σ|k̂·q̂|;
-//   beta, decay: 2^-18 relative.
+// Bound: c: 2^-8|c| + 8·2^-24·Σ|w·M|; q̂, k̂: (2^-8 + 2^-16)·|exact| given the rounded c;
+//   kq: (Dk/2 + 8)·2^-24·Σ|k̂·q̂|; beta: 2^-18 relative; decay: 2^-20·(1 + |ln decay|) relative, for an
+//   error of the exponent counts by its size. Below 2^-126 both may be 0.
 struct ConvGates {
   Tensor qkv, b, a;
   Tensor conv_weight, a_log, dt_bias;

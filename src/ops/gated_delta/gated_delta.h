@@ -26,8 +26,14 @@ namespace roost {
 //   out   [T, Hv·Dv]                   activation
 //
 // Rounding: y once, out once to the activation type; the state and all else f32.
-// Bound: against the float64 recurrence on the same inputs, relative to the largest |S|: 2^-20·(8 + P).
+// Bound, for |k|, |q| <= 1 and beta, decay in [0, 1], as conv_gates makes them, against the float64
+// recurrence on the same inputs, behind p rows, in value column c, with
+// A = max over these rows of Σ_i |S_ic|·(|k_i| + |q_i|) + |v_c| + sqrt(Σ_i S_ic²):
+//   sqrt(Σ_i (S_ic - exact)²) <= p·(Dk + 8)·2^-24·A,  |y - exact| <= 2^-8 |y| + 2p·(Dk + 8)·2^-24·A
+// (a row adds its own rounding; decay·(1 - beta·k·kᵀ) enlarges no error). out, given y:
+// (2^-8 + (Dv/2 + 16)·2^-24)·|exact|.
 struct GatedDelta {
+  static constexpr int64_t kKeyDimMax = 256;  // Dk; kernels keep a row's keys in scratch
   Tensor q, k, v, kq, beta, decay;
   Tensor z, norm_weight, state, out;
   std::span<const DeltaSpan> spans;
@@ -37,5 +43,6 @@ struct GatedDelta {
 void check(const GatedDelta& op);  // shapes and types as above; a violation is a bug
 void gated_delta_reference(const GatedDelta& op, const ReferenceRules& rules);
 void gated_delta_cpu(const GatedDelta& op, CpuContext& context);
+size_t gated_delta_workspace_bytes(int n_threads);
 
 }  // namespace roost

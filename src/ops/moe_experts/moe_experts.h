@@ -30,6 +30,10 @@ struct MoeExperts {
 
 void check(const MoeExperts& op);  // shapes and types as above; a violation is a bug
 void moe_experts_reference(const MoeExperts& op, const ReferenceRules& rules);
+struct MoeSizes {  // the largest call
+  int64_t rows = 0, hidden = 0, width = 0, experts = 0, experts_per_row = 0;
+};
+size_t moe_experts_workspace_bytes(const MoeSizes& sizes, int n_threads);
 void moe_experts_cpu(const MoeExperts& op, CpuContext& context);
 
 }  // namespace roost

@@ -10,18 +10,18 @@
 namespace roost {
 
 // y_p = x · W_pᵀ for up to four matrices of one input, or one SwiGLU pair:
-//   kNone, kF32:  parts[p].y[t, r] = Σ_i x[t, i] · W_p[r, i]
-//   kSwiGlu:      parts[0] is the gate, parts[1] the up matrix (its y is absent);
-//                 parts[0].y[t, r] = silu(g) · u, silu(g) = g / (1 + e^-g)
+//   kNone:    parts[p].y[t, r] = Σ_i x[t, i] · W_p[r, i]
+//   kSwiGlu:  parts[0] is the gate, parts[1] the up matrix (its y is absent);
+//             parts[0].y[t, r] = silu(g) · u, silu(g) = g / (1 + e^-g)
 //
 //   x  [T, n_in]   activation
-//   y  [T, n_out]  activation (kNone, kSwiGlu) or f32 (kF32)
+//   y  [T, n_out]  activation, or f32 for a part whose result is not rounded (kNone only)
 //
 // Order of arithmetic: a function of (format, bits, group, n_in) and of the instruction set alone.
 // Rounding: f32 accumulation; y once to its type (SwiGLU: the product once).
-// Bound, kNone and kF32, with A = Σ_i |x'_i|·(|scale·code| + |bias|): affine
-//   |y - ref| <= 2^-8 |ref| (kNone only) + (n_in/64 + 12)·2^-23·A, ref by the same rule; plain: (n_in/8 + 12)·2^-24·A.
-enum class Epilogue : uint8_t { kNone, kF32, kSwiGlu };
+// Bound, kNone, with A = Σ_i |x'_i|·(|scale·code| + |bias|): affine
+//   |y - ref| <= 2^-8 |ref| (0 for f32) + (n_in/64 + 12)·2^-23·A, ref by the same rule; plain: (n_in/8 + 12)·2^-24·A.
+enum class Epilogue : uint8_t { kNone, kSwiGlu };
 
 struct LinearPart {
   const QuantMatrix* w = nullptr;
@@ -38,6 +38,7 @@ struct QuantLinear {
 
 void check(const QuantLinear& op);  // shapes and types as above; a violation is a bug
 void quant_linear_reference(const QuantLinear& op, const ReferenceRules& rules);
+size_t quant_linear_workspace_bytes(int64_t n_in_max, int64_t rows_max, int n_threads);
 void quant_linear_cpu(const QuantLinear& op, CpuContext& context);
 
 }  // namespace roost

@@ -28,11 +28,15 @@ struct SampleParams {
 //     G = -ln(-ln u), u = (x >> 11)·2^-53 + 2^-54,
 //     x = mix(mix(mix(seed + 0x9E3779B97F4A7C15) ^ (position·0xD1B54A32D192ED03)) ^ id),
 //     mix(x): x ^= x>>30; x *= 0xBF58476D1CE4E5B9; x ^= x>>27; x *= 0x94D049BB133111EB; x ^= x>>31
+// Probabilities are compared as w = e^((z - z_max)/T): prefix sums of w, in falling order, with p·S,
+// and w with min_p. S is the sum of w over what is left: partial sums of ids [4096·i, 4096·(i+1)),
+// ids ascending, added in ascending order. A logit of -inf is never drawn.
 //
 //   logits  [N, V]  f32
-//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf (the step reports it)
+//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf, or all are -inf (the step reports it)
 //
 // Exact: every implementation gives the same token for the same logits.
+// Workspace of the CPU kernel: 8·n_tokens bytes a thread.
 struct Sample {
   Tensor logits;
   std::span<const SampleParams> params;  // N
@@ -44,6 +48,7 @@ double gumbel_noise(uint64_t seed, int64_t position, int32_t id);
 
 void check(const Sample& op);  // shapes and types as above; a violation is a bug
 void sample_reference(const Sample& op, const ReferenceRules& rules);
+size_t sample_workspace_bytes(int64_t n_tokens_max, int n_threads);
 void sample_cpu(const Sample& op, CpuContext& context);
 
 }  // namespace roost

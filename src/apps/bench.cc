@@ -1,0 +1,206 @@
+#include "apps/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "apps/load_weights.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "device/cpu/machine_limits.h"
+#include "device/cpu/memory.h"
+#include "model/qwen35.h"
+
+namespace roost {
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A model with sequences at a given length, ready for one more row each.
+class Subject {
+ public:
+  Subject(const ModelWeights& weights, const BenchOptions& options)
+      : weights_(weights),
+        pool_(options.n_threads > 0 ? options.n_threads : n_usable_cpus()),
+        rows_max_(std::max(options.chunk_rows, options.decode_rows)),
+        ops_(make_cpu_ops(pool_, limits(weights, rows_max_))),
+        model_(weights, *ops_, rows_max_, rows_max_),
+        n_sequences_(static_cast<int32_t>(options.decode_rows)),
+        tokens_max_(std::max(options.prompt_rows, options.context + 1024)),
+        pages_per_sequence_((tokens_max_ + kPageTokens - 1) / kPageTokens),
+        state_(ModelState::create(weights.config, ops_->activation(),
+                                  static_cast<int32_t>(pages_per_sequence_ * n_sequences_), n_sequences_, 0)),
+        logits_(static_cast<size_t>(n_sequences_ * weights.config.vocabulary) * sizeof(float)),
+        lengths_(static_cast<size_t>(n_sequences_), 0) {
+    for (int64_t p = 0; p < pages_per_sequence_ * n_sequences_; ++p) pages_.push_back(static_cast<int32_t>(p));
+  }
+
+  ThreadPool& pool() { return pool_; }
+  const Ops& ops() const { return *ops_; }
+  Qwen35& model() { return model_; }
+
+  // The next n_rows of one sequence; random tokens, no logits.
+  void prompt_rows(int32_t sequence, int64_t n_rows) { run({{sequence, n_rows}}, false); }
+  // One row of every sequence.
+  void decode(bool with_head) {
+    std::vector<std::pair<int32_t, int64_t>> rows;
+    for (int32_t s = 0; s < n_sequences_; ++s) rows.emplace_back(s, 1);
+    run(rows, with_head);
+  }
+  void rewind(int64_t length) { std::fill(lengths_.begin(), lengths_.end(), length); }
+
+ private:
+  static OpsLimits limits(const ModelWeights& weights, int64_t rows_max) {
+    return Qwen35::ops_limits(weights.config, rows_max);
+  }
+
+  void run(const std::vector<std::pair<int32_t, int64_t>>& rows, bool with_head) {
+    std::vector<int32_t> tokens, positions, logit_rows;
+    std::vector<RowSpan> spans;
+    std::vector<DeltaSpan> delta;
+    for (const auto& [sequence, n_rows] : rows) {
+      int64_t& length = lengths_[static_cast<size_t>(sequence)];
+      const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(n_rows);
+      spans.push_back({first, n, static_cast<int32_t>(length), pages_.data() + sequence * pages_per_sequence_});
+      delta.push_back({.first_row = first, .n_new = n, .store_after = n, .first_packed = first, .slot = sequence});
+      for (int64_t i = 0; i < n_rows; ++i) {
+        tokens.push_back(static_cast<int32_t>(random_.next_u64() % static_cast<uint64_t>(weights_.config.vocabulary)));
+        positions.insert(positions.end(), 3, static_cast<int32_t>(length + i));
+      }
+      if (with_head) logit_rows.push_back(first + n - 1);
+      length += n_rows;
+    }
+    const Tensor logits = logits_.tensor(DType::kF32, {static_cast<int64_t>(logit_rows.size()), weights_.config.vocabulary});
+    model_.forward({.tokens = tokens, .positions = positions, .rows = spans, .delta_rows = delta,
+                    .logit_rows = logit_rows, .logits = logits},
+                   state_);
+  }
+
+  const ModelWeights& weights_;
+  ThreadPool pool_;
+  int64_t rows_max_;
+  std::unique_ptr<Ops> ops_;
+  Qwen35 model_;
+  int32_t n_sequences_;
+  int64_t tokens_max_, pages_per_sequence_;
+  ModelState state_;
+  Buffer logits_;
+  std::vector<int64_t> lengths_;
+  std::vector<int32_t> pages_;
+  SeededRandom random_{1};
+};
+
+// Distinct experts that one decode step touches, over all layers.
+int64_t n_touched_experts(Subject& subject) {
+  int64_t n = 0;
+  subject.model().set_tap([&](std::string_view place, int64_t, const Tensor& ids) {
+    if (place != "expert_ids") return;
+    n += static_cast<int64_t>(std::set<int32_t>(ids.as<int32_t>(), ids.as<int32_t>() + ids.n_elements()).size());
+  });
+  subject.decode(false);
+  subject.model().set_tap({});
+  return n;
+}
+
+struct Report {
+  double read_bandwidth = 0, fma_peak = 0;
+  double decode_ms = 0, layers_ms = 0, head_ms = 0, layers_bytes = 0, head_bytes = 0;
+  double prompt_ms = 0, prompt_flop = 0;
+  double layers_share() const { return layers_bytes / (layers_ms / 1e3) / read_bandwidth; }
+  double head_share() const { return head_bytes / (head_ms / 1e3) / read_bandwidth; }
+  double prompt_share() const { return prompt_flop / (prompt_ms / 1e3) / fma_peak; }
+};
+
+Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions& options) {
+  Report r;
+  r.read_bandwidth = measure_read_bandwidth(subject.pool());
+  r.fma_peak = measure_fma_peak(subject.pool());
+
+  std::vector<double> prompt;
+  for (int rep = 0; rep < std::max(1, options.repetitions / 3); ++rep) {
+    subject.rewind(0);
+    prompt.push_back(seconds_of([&] {
+      for (int64_t at = 0; at < options.prompt_rows; at += options.chunk_rows) {
+        subject.prompt_rows(0, std::min(options.chunk_rows, options.prompt_rows - at));
+      }
+    }));
+  }
+  r.prompt_ms = median(prompt) * 1e3;
+  const ActiveBytes active = active_bytes(weights);
+  r.prompt_flop = active.flop_layers_per_row * static_cast<double>(options.prompt_rows);
+
+  // With and without the head in turn, so that a drift of the machine meets both alike.
+  subject.rewind(options.context);
+  const int64_t touched = n_touched_experts(subject);
+  std::vector<double> whole, layers;
+  for (int rep = 0; rep < options.repetitions; ++rep) {
+    layers.push_back(seconds_of([&] { subject.decode(false); }));
+    whole.push_back(seconds_of([&] { subject.decode(true); }));
+  }
+  r.layers_ms = median(layers) * 1e3;
+  r.decode_ms = median(whole) * 1e3;
+  r.head_ms = r.decode_ms - r.layers_ms;
+  r.head_bytes = static_cast<double>(active.head);
+  const int64_t one_row = weights.config.n_layers * weights.config.experts_per_token;
+  r.layers_bytes = static_cast<double>(active.layers) + static_cast<double>((touched - one_row)) * static_cast<double>(active.one_expert);
+  return r;
+}
+
+void print(const Report& r, const Subject& subject, const BenchOptions& options) {
+  if (options.json) {
+    json::Value v = json::Value::object();
+    v.set("backend", json::Value::string(subject.ops().name()));
+    const auto set = [&](const char* key, double value) { v.set(key, json::Value::real(value)); };
+    set("read_bandwidth_gb_s", r.read_bandwidth / 1e9), set("fma_peak_gflop_s", r.fma_peak / 1e9);
+    set("decode_rows", static_cast<double>(options.decode_rows)), set("context", static_cast<double>(options.context));
+    set("decode_ms", r.decode_ms), set("layers_ms", r.layers_ms), set("head_ms", r.head_ms);
+    set("layers_bytes", r.layers_bytes), set("head_bytes", r.head_bytes);
+    set("layers_share_of_bandwidth", r.layers_share()), set("head_share_of_bandwidth", r.head_share());
+    set("prompt_rows", static_cast<double>(options.prompt_rows)), set("prompt_ms", r.prompt_ms);
+    set("prompt_share_of_fma_peak", r.prompt_share());
+    set("resident_bytes", static_cast<double>(resident_bytes()));
+    std::printf("%s\n", json::write(v).c_str());
+    return;
+  }
+  std::printf("machine   %s: read loop %.1f GB/s, f32 FMA %.0f GFLOP/s\n", subject.ops().name().c_str(),
+              r.read_bandwidth / 1e9, r.fma_peak / 1e9);
+  std::printf("decode    %lld row(s) at %lld tokens: %.2f ms, %.1f tokens/s\n", static_cast<long long>(options.decode_rows),
+              static_cast<long long>(options.context), r.decode_ms, 1e3 * static_cast<double>(options.decode_rows) / r.decode_ms);
+  std::printf("  layers  %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.layers_ms, r.layers_bytes / 1e6,
+              100 * r.layers_share());
+  std::printf("  head    %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.head_ms, r.head_bytes / 1e6,
+              100 * r.head_share());
+  std::printf("prompt    %lld rows in chunks of %lld: %.0f ms, %.0f tokens/s, %.1f GFLOP/s: %.0f %% of the FMA peak\n",
+              static_cast<long long>(options.prompt_rows), static_cast<long long>(options.chunk_rows), r.prompt_ms,
+              1e3 * static_cast<double>(options.prompt_rows) / r.prompt_ms, r.prompt_flop / r.prompt_ms / 1e6,
+              100 * r.prompt_share());
+  std::printf("memory    %.0f MB resident\n", static_cast<double>(resident_bytes()) / 1e6);
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options) {
+  const auto weights = load_model_weights(options.model);
+  if (!weights) {
+    std::fprintf(stderr, "roost: %s\n", to_string(weights.error()).c_str());
+    return 1;
+  }
+  Subject subject(**weights, options);
+  print(measure(**weights, subject, options), subject, options);
+  return 0;
+}
+
+}  // namespace roost

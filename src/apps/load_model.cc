@@ -1,0 +1,233 @@
+// Loading, step by step (docs/SERVER.md, start).
+#include "apps/load_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "weights/config.h"
+#include "weights/weights.h"
+
+namespace roost {
+
+namespace {
+
+// Bytes of this process in memory; 0 where the system does not tell.
+size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t n_total = 0, n_resident = 0;
+  statm >> n_total >> n_resident;
+  return n_resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string mib(size_t n_bytes) { return fmt::format("{:.1f}", static_cast<double>(n_bytes) / 1048576); }
+
+// Logs what a step took since the one before.
+class Steps {
+ public:
+  explicit Steps(const Clock& clock) : clock_(clock), last_ns_(clock.now_ns()) {}
+
+  void done(std::string_view step, std::string detail) {
+    const int64_t now_ns = clock_.now_ns();
+    log(LogLevel::kInfo, "load",
+        {{"step", std::string(step)},
+         {"ms", fmt::format("{:.1f}", static_cast<double>(now_ns - last_ns_) / 1e6)},
+         {"resident_mib", mib(resident_bytes())},
+         {"detail", std::move(detail)}});
+    last_ns_ = now_ns;
+  }
+
+ private:
+  const Clock& clock_;
+  int64_t last_ns_;
+};
+
+Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
+  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
+  Result<json::Value> value = json::parse(text);
+  if (value) return value;
+  return Error{value.error().refusal, fmt::format("{}: {}", path, value.error().detail)};
+}
+
+// A file that may be absent: null then.
+Result<json::Value> read_optional_json(const std::string& path, size_t n_bytes_max) {
+  if (!file_exists(path)) return json::Value();
+  return read_json(path, n_bytes_max);
+}
+
+std::string name_of_folder(const std::string& folder) {
+  std::error_code ec;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(folder, ec);
+  const std::string name = path.filename().string();
+  return name.empty() ? "model" : name;
+}
+
+// chat_template.jinja wins over the member of tokenizer_config.json.
+Result<std::string> read_template(const LoadOptions& options, const json::Value& tokenizer_config) {
+  if (!options.template_file.empty())
+    return read_file(options.template_file, limits::kTemplateBytesMax);
+  const std::string path = options.folder + "/chat_template.jinja";
+  if (file_exists(path)) return read_file(path, limits::kTemplateBytesMax);
+  const json::Value* inlined = tokenizer_config.find("chat_template");
+  if (inlined != nullptr && inlined->is_string()) return inlined->as_string();
+  return Error{Refusal::FileMissing,
+               path + ", and tokenizer_config.json has no chat_template"};
+}
+
+// End tokens that the text side names, beside those of the configuration.
+void add_end_tokens(const Tokenizer& tokenizer, const json::Value& tokenizer_config,
+                    std::vector<int32_t>& ids) {
+  std::vector<std::string> texts = {"<|im_end|>", "<|endoftext|>"};
+  const json::Value* eos = tokenizer_config.find("eos_token");
+  if (eos != nullptr && eos->is_object()) eos = eos->find("content");
+  if (eos != nullptr && eos->is_string()) texts.push_back(eos->as_string());
+  for (const std::string& text : texts) {
+    const std::optional<Token> id = tokenizer.find_added(text);
+    if (id && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
+  }
+}
+
+SamplingDefaults defaults_of(const GenerationDefaults& generation) {
+  SamplingDefaults out;
+  out.temperature = generation.temperature.value_or(out.temperature);
+  out.top_p = generation.top_p.value_or(out.top_p);
+  out.min_p = generation.min_p.value_or(out.min_p);
+  out.top_k = generation.top_k.value_or(out.top_k);
+  const bool has_penalty = generation.presence_penalty.value_or(0) != 0 ||
+                           generation.frequency_penalty.value_or(0) != 0 ||
+                           generation.repetition_penalty.value_or(1) != 1;
+  if (has_penalty)
+    log(LogLevel::kWarning, "penalties_left_out",
+        {{"file", "generation_config.json"}, {"reason", "penalties are not offered"}});
+  return out;
+}
+
+// Names the weights: two folders of one digest hold tensors of the same names, types and shapes.
+std::string digest_of(const std::string& config_text, const Checkpoint& checkpoint) {
+  std::string text = config_text;
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    text += fmt::format("\n{} {} {}", name, to_string(tensor.shape), tensor.bytes.size());
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
+int64_t count_parameters(const Checkpoint& checkpoint, int bits) {
+  int64_t n = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const bool is_scale = name.ends_with(".scales") || name.ends_with(".biases");
+    const auto n_bytes = static_cast<int64_t>(tensor.bytes.size());
+    if (is_scale) continue;
+    n += tensor.dtype == DType::kU32 ? n_bytes * 8 / bits : tensor.shape.n_elements();
+  }
+  return n;
+}
+
+struct TextSide {
+  std::shared_ptr<ServedModel> model;
+  ModelConfig config;
+  std::string config_text;
+};
+
+Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps& steps) {
+  TextSide out;
+  out.model = std::make_shared<ServedModel>();
+  ServedModel& model = *out.model;
+  const std::string& folder = options.folder;
+  ROOST_TRY(out.config_text, read_file(folder + "/config.json", limits::kConfigBytesMax));
+  ROOST_TRY(const json::Value config, json::parse(out.config_text));
+  ROOST_TRY(out.config, parse_config(config));
+  ROOST_TRY(const json::Value generation,
+            read_optional_json(folder + "/generation_config.json", limits::kConfigBytesMax));
+  ROOST_TRY(const GenerationDefaults defaults, parse_generation_config(generation, out.config));
+  model.defaults = defaults_of(defaults);
+  steps.done("config", fmt::format("{} layers", out.config.n_layers));
+
+  ROOST_TRY(const json::Value tokenizer,
+            read_json(folder + "/tokenizer.json", limits::kTokenizerBytesMax));
+  ROOST_TRY(const json::Value tokenizer_config,
+            read_optional_json(folder + "/tokenizer_config.json", limits::kConfigBytesMax));
+  ROOST_TRY(model.tokenizer, Tokenizer::create(tokenizer, tokenizer_config));
+  if (model.tokenizer.n_tokens() > out.config.vocabulary)
+    return Error{Refusal::TokenizerFile,
+                 fmt::format("have {} tokens, the model has {} rows", model.tokenizer.n_tokens(),
+                             out.config.vocabulary)};
+  add_end_tokens(model.tokenizer, tokenizer_config, out.config.end_tokens);
+  steps.done("tokenizer", fmt::format("{} tokens", model.tokenizer.n_tokens()));
+
+  ROOST_TRY(const std::string source, read_template(options, tokenizer_config));
+  ROOST_TRY(model.chat_template, ChatTemplate::parse(source));
+  model.ids = {name_of_folder(folder)};
+  model.ids.insert(model.ids.end(), options.aliases.begin(), options.aliases.end());
+  derive_rules(model, source);
+  model.rules.is_strict_model = options.is_strict_model;
+  model.thinking = options.thinking;
+  model.end_tokens = out.config.end_tokens;
+  model.context_train = out.config.context_max;
+  model.created = clock.unix_seconds();
+  steps.done("template", sha256_hex(std::as_bytes(std::span(source))).substr(0, 12));
+  return out;
+}
+
+void log_plan(const MemoryPlan& plan) {
+  log(LogLevel::kInfo, "memory_plan",
+      {{"total_mib", mib(plan.total())},
+       {"weights_mapped_mib", mib(plan.weights_mapped)},
+       {"weights_owned_mib", mib(plan.weights_owned)},
+       {"pages_mib", mib(plan.pages)},
+       {"n_pages", fmt::to_string(plan.n_pages)},
+       {"slots_mib", mib(plan.slots)},
+       {"n_slots", fmt::to_string(plan.n_slots)},
+       {"scratch_mib", mib(plan.scratch)},
+       {"workspace_mib", mib(plan.workspace)}});
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options,
+                                                    const Clock& clock) {
+  Steps steps(clock);
+  ROOST_TRY(TextSide text, load_text(options, clock, steps));
+  return text.model;
+}
+
+Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock) {
+  Steps steps(clock);
+  ROOST_TRY(TextSide text, load_text(options, clock, steps));
+  ServedModel& model = *text.model;
+  const int bits = text.config.quantization ? text.config.quantization->bits : 16;
+
+  ROOST_TRY(Checkpoint opened, Checkpoint::open(options.folder));
+  auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
+  model.digest = digest_of(text.config_text, *checkpoint);
+  model.n_parameters = count_parameters(*checkpoint, bits);
+  for (const auto& [name, tensor] : checkpoint->tensors())
+    model.n_bytes += static_cast<int64_t>(tensor.bytes.size());
+  steps.done("checkpoint", fmt::format("{} files, {} tensors", checkpoint->files().size(),
+                                       checkpoint->tensors().size()));
+  for (const std::string& shard : checkpoint->missing_vision_shards())
+    log(LogLevel::kWarning, "vision_shard_missing", {{"file", shard}, {"effect", "text only"}});
+
+  ROOST_TRY(ModelWeights weights, load_weights(checkpoint, std::move(text.config)));
+  auto shared_weights = std::make_shared<const ModelWeights>(std::move(weights));
+  steps.done("weights", fmt::format("{} MiB mapped, {} MiB owned",
+                                    mib(shared_weights->bytes_mapped),
+                                    mib(shared_weights->bytes_owned)));
+
+  EngineOptions engine_options = options.engine;
+  engine_options.n_tokens = model.tokenizer.n_tokens();
+  ROOST_TRY(std::unique_ptr<Engine> engine,
+            Engine::create(std::move(shared_weights), engine_options, clock));
+  model.engine = std::move(engine);
+  log_plan(model.engine->memory_plan());
+  steps.done("engine", fmt::format("{}, context {}", model.engine->backend(),
+                                   model.engine->context_max()));
+  return text.model;
+}
+
+}  // namespace roost

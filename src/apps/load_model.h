@@ -1,0 +1,30 @@
+// A model folder to everything that serving and running need.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "server/served_model.h"
+
+namespace roost {
+
+struct LoadOptions {
+  std::string folder;
+  std::string template_file;         // empty: the checkpoint's own
+  std::vector<std::string> aliases;  // further ids
+  std::optional<bool> thinking;
+  bool is_strict_model = false;
+  EngineOptions engine;              // n_tokens is set from the tokenizer
+};
+
+// Reads configuration, weights, tokenizer and template, starts the engine, and logs each step with
+// its time and the memory in use.
+Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock);
+
+// The tokenizer and the template alone: everything but the engine.
+Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options, const Clock& clock);
+
+}  // namespace roost

@@ -1,0 +1,18 @@
+#include "apps/load_weights.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace roost {
+
+Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string& folder) {
+  ROOST_TRY(const std::string text, read_file(folder + "/config.json", limits::kConfigBytesMax));
+  ROOST_TRY(const json::Value json, json::parse(text));
+  ROOST_TRY(ModelConfig config, parse_config(json));
+  ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
+  ROOST_TRY(ModelWeights weights,
+            load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint)), std::move(config)));
+  return std::make_shared<const ModelWeights>(std::move(weights));
+}
+
+}  // namespace roost

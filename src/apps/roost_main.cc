@@ -1,0 +1,103 @@
+// The program: reads the command line and hands it to the command.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <map>
+
+#include "apps/bench.h"
+#include "apps/command_line.h"
+#include "apps/inspect.h"
+#include "apps/run.h"
+#include "apps/serve.h"
+#include "apps/synth.h"
+#include "base/log.h"
+
+namespace roost {
+namespace {
+
+constexpr int kExitBadCommandLine = 2;
+
+Result<void> apply_log_level(const CommandLine& line) {
+  const std::map<std::string, LogLevel> levels = {
+      {"", line.command == kServe ? LogLevel::kInfo : LogLevel::kWarning},
+      {"error", LogLevel::kError},
+      {"warning", LogLevel::kWarning},
+      {"info", LogLevel::kInfo},
+      {"debug", LogLevel::kDebug}};
+  const auto level = levels.find(line.flags.log_level);
+  if (level == levels.end())
+    return Error{Refusal::FlagValue, "--log-level: want error, warning, info or debug"};
+  set_log_level(level->second);
+  return {};
+}
+
+int run_bench_of(const CommandLine& line) {
+  const Flags& flags = line.flags;
+  BenchOptions options;
+  options.model = line.model;
+  options.prompt_rows = flags.prompt_rows;
+  options.chunk_rows = flags.chunk_rows;
+  options.decode_rows = flags.decode_rows;
+  options.context = flags.context;
+  options.n_threads = static_cast<int>(flags.threads);
+  options.repetitions = static_cast<int>(flags.repetitions);
+  options.json = flags.json;
+  return run_bench(options);
+}
+
+int run_inspect_of(const CommandLine& line) {
+  InspectOptions options;
+  options.model = line.model;
+  options.lists_tensors = line.flags.lists_tensors;
+  return run_inspect(options);
+}
+
+int run_synth_of(const CommandLine& line) {
+  const Flags& flags = line.flags;
+  SynthOptions options;
+  options.folder = line.model;
+  options.fledgling_folder = flags.fledgling;
+  options.synthetic.shape = line.shape;
+  options.synthetic.n_layers = flags.layers;
+  options.synthetic.bits = static_cast<int>(flags.bits);
+  options.synthetic.group = static_cast<int>(flags.group);
+  options.synthetic.seed = flags.synth_seed;
+  options.synthetic.has_experts = !flags.is_dense;
+  options.synthetic.n_heads = flags.heads;
+  options.synthetic.n_shards = flags.shards;
+  return run_synth(options);
+}
+
+int run_program(int argc, char** argv) {
+  const Result<CommandLine> line = parse_command_line(argc, argv);
+  if (!line) {
+    fmt::print(stderr, "roost: {}\n", to_string(line.error()));
+    return kExitBadCommandLine;
+  }
+  if (line->text_to_print) {
+    fmt::print("{}", *line->text_to_print);
+    return 0;
+  }
+  if (const Result<void> level = apply_log_level(*line); !level) {
+    fmt::print(stderr, "roost: {}\n", to_string(level.error()));
+    return kExitBadCommandLine;
+  }
+  switch (line->command) {
+    case kServe:
+      return run_serve(*line);
+    case kRun:
+      return run_run(*line);
+    case kBench:
+      return run_bench_of(*line);
+    case kInspect:
+      return run_inspect_of(*line);
+    case kSynth:
+      return run_synth_of(*line);
+  }
+  return kExitBadCommandLine;
+}
+
+}  // namespace
+}  // namespace roost
+
+int main(int argc, char** argv) { return roost::run_program(argc, argv); }

@@ -1,0 +1,232 @@
+// Generation without a server: the same prompt, engine and reply machine, printed.
+#include "apps/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <mutex>
+
+#include "apps/load_model.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "server/prompt.h"
+#include "server/reply.h"
+#include "server/reply_codec.h"
+
+namespace roost {
+
+namespace {
+
+constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON reader keeps exact
+
+int complain(const Error& error) {
+  fmt::print(stderr, "roost: {}\n", to_string(error));
+  return 1;
+}
+
+// Engine events, from the engine's thread to this one.
+class EventQueue {
+ public:
+  void push(const EngineEvent& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+    filled_.notify_one();
+  }
+  EngineEvent pop() {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [this] { return !events_.empty(); });
+    EngineEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<EngineEvent> events_;
+};
+
+struct Reply {
+  std::unique_ptr<ReplyMachine> machine;
+  ReplyEnd end;
+  uint64_t seed = 0;
+};
+
+using PieceSink = std::function<void(const ReplyPiece&)>;
+
+Result<Reply> generate(const ServedModel& model, const ChatRequest& request, const PieceSink& show) {
+  ROOST_TRY(Prompt prompt, build_prompt(model, request, system_clock().unix_seconds()));
+  const auto n_prompt = static_cast<int64_t>(prompt.tokens.size());
+  const int64_t context = model.engine->context_max();
+  ROOST_TRY_DO(check_prompt_fits(n_prompt, context));
+
+  const GenerationFields& fields = request.generation;
+  Reply reply;
+  reply.seed = fields.seed ? *fields.seed : system_random().next_u64() % kSeedLimit;
+  reply.machine = std::make_unique<ReplyMachine>(
+      model.tokenizer, ReplyOptions{prompt.starts_in_reasoning, fields.stops, false});
+  EngineRequest work;
+  work.prompt = std::move(prompt.tokens);
+  work.new_tokens_max = std::min(fields.max_tokens.value_or(context), context - n_prompt);
+  work.sampling = sample_params_of(fields, model.defaults, reply.seed);
+
+  const auto queue = std::make_shared<EventQueue>();
+  ROOST_TRY_DO(model.engine->submit(std::move(work),
+                                    [queue](const EngineEvent& event) { queue->push(event); }));
+  for (;;) {
+    EngineEvent event = queue->pop();
+    if (event.kind == EngineEvent::Kind::kTokens) show(reply.machine->push(event.tokens));
+    if (event.kind != EngineEvent::Kind::kFinished) continue;
+    if (event.error) return *event.error;
+    show(reply.machine->finish());
+    const bool is_end = event.finish == Finish::kEndToken;
+    reply.end.cause = is_end                             ? FinishCause::kEos
+                      : event.finish == Finish::kContext ? FinishCause::kContext
+                                                         : FinishCause::kMaxTokens;
+    reply.end.finished = std::move(event);
+    return reply;
+  }
+}
+
+std::string json_of(const Reply& reply) {
+  const ReplyMachine& machine = *reply.machine;
+  json::Value ids = json::Value::array();
+  for (const int32_t id : machine.token_ids()) ids.push(json::Value::integer(id));
+  json::Value out = json::Value::object();
+  out.set("text", json::Value::string(machine.content()));
+  out.set("reasoning", json::Value::string(machine.reasoning()));
+  out.set("token_ids", std::move(ids));
+  out.set("token_sha256", json::Value::string(token_sha256(machine.token_ids())));
+  out.set("prompt_tokens", json::Value::integer(reply.end.finished.n_prompt));
+  out.set("finish",
+          json::Value::string(reply.end.cause == FinishCause::kEos ? "stop" : "length"));
+  out.set("seed", json::Value::unsigned_integer(reply.seed));
+  out.set("accept_length", json::Value());
+  out.set("timings", timings_of(machine, reply.end));
+  return json::write(out);
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// Shows a reply as it comes: reasoning dim and only on a terminal, content as it is.
+class Printer {
+ public:
+  void show(const ReplyPiece& piece) {
+    if (!piece.reasoning.empty() && is_terminal_) {
+      if (!is_dim_) print("\x1b[2m");
+      is_dim_ = true;
+      print(piece.reasoning);
+    }
+    if (piece.content.empty()) return;
+    if (is_dim_) print("\x1b[0m\n\n");
+    is_dim_ = false;
+    print(piece.content);
+  }
+  void end() {
+    print(is_dim_ ? "\x1b[0m\n" : "\n");
+    is_dim_ = false;
+  }
+
+ private:
+  const bool is_terminal_ = isatty(STDOUT_FILENO) == 1;
+  bool is_dim_ = false;
+};
+
+Result<ChatRequest> request_of(const Flags& flags) {
+  const auto check = [](const char* flag, auto value, auto low, auto high) -> Result<void> {
+    if (!value || (*value >= low && *value <= high)) return {};
+    return Error{Refusal::FlagValue,
+                 fmt::format("{}: have {}, want {} to {}", flag, *value, low, high)};
+  };
+  ROOST_TRY_DO(check("--temperature", flags.temperature, 0.0, 5.0));
+  ROOST_TRY_DO(check("--top-p", flags.top_p, 0.0, 1.0));
+  ROOST_TRY_DO(check("--min-p", flags.min_p, 0.0, 1.0));
+  ROOST_TRY_DO(check("--top-k", flags.top_k, int64_t{0}, int64_t{INT32_MAX}));
+  ROOST_TRY_DO(check("--max-tokens", flags.max_tokens, int64_t{1}, INT64_MAX));
+  ChatRequest out;
+  if (!flags.system.empty()) out.messages.push_back({Role::kSystem, flags.system, "", {}, ""});
+  GenerationFields& fields = out.generation;
+  fields.temperature = flags.temperature;
+  fields.top_p = flags.top_p;
+  fields.min_p = flags.min_p;
+  fields.top_k = flags.top_k;
+  fields.seed = flags.seed;
+  fields.max_tokens = flags.max_tokens;
+  if (flags.no_think) fields.thinking = false;
+  return out;
+}
+
+int run_once(const ServedModel& model, ChatRequest request, const Flags& flags) {
+  request.messages.push_back({Role::kUser, *flags.prompt, "", {}, ""});
+  Printer printer;
+  const auto show = [&](const ReplyPiece& piece) {
+    if (!flags.json) printer.show(piece);
+  };
+  const Result<Reply> reply = generate(model, request, show);
+  if (!reply) return complain(reply.error());
+  if (flags.json)
+    print(json_of(*reply) + "\n");
+  else
+    printer.end();
+  return 0;
+}
+
+// A conversation until the input ends. A reply that is refused leaves it as it was.
+int run_chat(const ServedModel& model, ChatRequest request, const Flags& flags) {
+  const bool is_terminal = isatty(STDIN_FILENO) == 1;
+  Printer printer;
+  for (std::string text;;) {
+    if (is_terminal) print("> ");
+    if (!std::getline(std::cin, text)) break;
+    if (text.empty()) continue;
+    request.messages.push_back({Role::kUser, text, "", {}, ""});
+    const auto show = [&](const ReplyPiece& piece) {
+      if (!flags.json) printer.show(piece);
+    };
+    const Result<Reply> reply = generate(model, request, show);
+    if (!reply) {
+      complain(reply.error());
+      request.messages.pop_back();
+      continue;
+    }
+    if (flags.json)
+      print(json_of(*reply) + "\n");
+    else
+      printer.end();
+    const ReplyMachine& machine = *reply->machine;
+    request.messages.push_back({Role::kAssistant, machine.content(), machine.reasoning(), {}, ""});
+  }
+  if (is_terminal) print("\n");
+  return 0;
+}
+
+}  // namespace
+
+int run_run(const CommandLine& line) {
+  const Flags& flags = line.flags;
+  Result<ChatRequest> request = request_of(flags);
+  if (!request) return complain(request.error());
+  LoadOptions options;
+  options.folder = line.model;
+  options.template_file = flags.chat_template;
+  options.engine.context_max = flags.context;
+  options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
+  options.engine.n_threads = static_cast<int>(flags.threads);
+  options.engine.streams_max = 1;
+  const Result<std::shared_ptr<ServedModel>> model = load_model(options, system_clock());
+  if (!model) return complain(model.error());
+  if (flags.prompt) return run_once(**model, std::move(*request), flags);
+  return run_chat(**model, std::move(*request), flags);
+}
+
+}  // namespace roost

@@ -1,0 +1,226 @@
+// Start, readiness and stop of the server (docs/SERVER.md, start, readiness, stop).
+#include "apps/serve.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "apps/load_model.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "server/http_server.h"
+#include "server/service.h"
+
+namespace roost {
+
+namespace {
+
+constexpr int kCanaryTokens = 8;
+constexpr int kEndSeconds = 5;  // for replies that were told to end
+
+int complain(const Error& error) {
+  fmt::print(stderr, "roost: {}\n", to_string(error));
+  return 1;
+}
+
+// SIGTERM and SIGINT, taken by one thread: the first asks to stop, the second ends the process.
+class StopSignal {
+ public:
+  StopSignal() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    // Before any other thread starts, so that all of them leave the signals to this one.
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    std::thread([this] { take(); }).detach();
+  }
+
+  void model_is_served() {
+    const std::lock_guard lock(mutex_);
+    is_loading_ = false;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_asked_; });
+  }
+
+ private:
+  void take() {
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&signals_, &signal) != 0) continue;
+      const std::lock_guard lock(mutex_);
+      if (is_asked_) std::_Exit(128 + signal);
+      if (is_loading_) std::_Exit(0);  // nothing is running that could be finished
+      is_asked_ = true;
+      changed_.notify_all();
+    }
+  }
+
+  sigset_t signals_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_asked_ = false;
+  bool is_loading_ = true;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return Error{Refusal::FlagValue, fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
+}
+
+Result<HttpOptions> http_options_of(const Flags& flags) {
+  ROOST_TRY_DO(check_range("--port", flags.port, 0, 65535));
+  ROOST_TRY_DO(check_range("--network-threads", flags.network_threads, 1, 64));
+  ROOST_TRY_DO(check_range("--max-connections", flags.max_connections, 1, 1'000'000));
+  ROOST_TRY_DO(check_range("--max-body", flags.max_body, 1, 1 << 14));
+  if (!(flags.keepalive > 0 && flags.keepalive <= 10))
+    return Error{Refusal::FlagValue, "--keepalive: want more than 0 and at most 10"};
+  if (!is_loopback(flags.host) && !flags.insecure_no_key)
+    return Error{Refusal::KeyRequired, flags.host};
+  HttpOptions out;
+  out.addresses = {flags.host};
+  if (flags.host == "127.0.0.1" || flags.host == "localhost") out.addresses = {"127.0.0.1", "::1"};
+  out.port = static_cast<uint16_t>(flags.port);
+  out.n_threads = static_cast<int>(flags.network_threads);
+  out.connections_max = static_cast<size_t>(flags.max_connections);
+  out.body_bytes_max = static_cast<size_t>(flags.max_body) << 20;
+  out.keepalive_s = flags.keepalive;
+  return out;
+}
+
+Result<LoadOptions> load_options_of(const CommandLine& line) {
+  const Flags& flags = line.flags;
+  ROOST_TRY_DO(check_range("--streams", flags.streams, 1, 4096));
+  ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 0, 1'000'000));
+  ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
+  ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
+  ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, int64_t{1} << 30));
+  LoadOptions out;
+  out.folder = line.model;
+  out.template_file = flags.chat_template;
+  out.aliases = flags.alias;
+  out.is_strict_model = flags.strict_model;
+  if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")
+    return Error{Refusal::FlagValue, "--thinking: want on, off or template"};
+  if (flags.thinking != "template") out.thinking = flags.thinking == "on";
+  out.engine.context_max = flags.context;
+  out.engine.streams_max = static_cast<int32_t>(flags.streams);
+  out.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
+  out.engine.n_threads = static_cast<int>(flags.threads);
+  out.engine.queue_max = static_cast<size_t>(flags.queue_size);
+  return out;
+}
+
+// A short greedy reply before anybody is let in: a model that cannot do this serves nobody.
+Result<void> run_canary(const ServedModel& model) {
+  EngineRequest request;
+  request.prompt = model.tokenizer.encode("The");
+  request.new_tokens_max = kCanaryTokens;
+  request.ignore_end_tokens = true;
+  struct State {
+    std::promise<EngineEvent> finished;
+    std::vector<int32_t> tokens;
+  };
+  const auto state = std::make_shared<State>();
+  std::future<EngineEvent> finished = state->finished.get_future();
+  ROOST_TRY_DO(model.engine->submit(std::move(request), [state](const EngineEvent& event) {
+    state->tokens.insert(state->tokens.end(), event.tokens.begin(), event.tokens.end());
+    if (event.kind == EngineEvent::Kind::kFinished) state->finished.set_value(event);
+  }));
+  const EngineEvent event = finished.get();
+  if (event.error) return *event.error;
+  log(LogLevel::kInfo, "canary",
+      {{"token_sha256", token_sha256(state->tokens).substr(0, 12)},
+       {"ms", fmt::format("{:.1f}", static_cast<double>(event.finished_ns - event.submitted_ns) /
+                                        1e6)}});
+  return {};
+}
+
+bool wait_for(double timeout_s, const std::function<bool()>& is_so) {
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+// Lets running replies end, tells the rest why they do not, and takes everything down in the order
+// that leaves no event without a place to go.
+void stop(Service& service, std::unique_ptr<HttpServer> http, std::shared_ptr<ServedModel> model,
+          double grace_s) {
+  log(LogLevel::kInfo, "draining", {{"running", fmt::to_string(service.n_running())}});
+  service.drain();
+  const auto is_quiet = [&] { return service.n_running() == 0; };
+  if (!wait_for(grace_s, is_quiet)) {
+    service.cancel_running(
+        Error{Refusal::ServerDraining, fmt::format("the reply was not done in {} seconds", grace_s)});
+    wait_for(kEndSeconds, is_quiet);
+  }
+  http->stop(kEndSeconds);
+  wait_for(kEndSeconds, [&] {
+    const Engine::Counts counts = model->engine->counts();
+    return counts.n_running == 0 && counts.n_waiting == 0;
+  });
+  model->engine.reset();
+  http.reset();
+  log(LogLevel::kInfo, "stopped");
+}
+
+}  // namespace
+
+int run_serve(const CommandLine& line) {
+  const Flags& flags = line.flags;
+  const Result<HttpOptions> http_options = http_options_of(flags);
+  if (!http_options) return complain(http_options.error());
+  const Result<LoadOptions> load_options = load_options_of(line);
+  if (!load_options) return complain(load_options.error());
+
+  static StopSignal stop_signal;
+  ServiceOptions service_options;
+  service_options.is_loopback = is_loopback(flags.host);
+  service_options.allowed_hosts = flags.allowed_host;
+  service_options.allowed_origins = flags.allowed_origin;
+  service_options.queue_max = static_cast<size_t>(flags.queue_size);
+  Service service(std::move(service_options), system_clock(), system_random());
+  HttpHandlers handlers;
+  handlers.handle = [&service](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+    service.handle(std::move(request), std::move(exchange));
+  };
+  handlers.refuse = [&service](const Error& error) { return service.refuse(error); };
+  Result<std::unique_ptr<HttpServer>> http = HttpServer::start(*http_options, std::move(handlers));
+  if (!http) return complain(http.error());
+  service.set_port((*http)->port());
+  log(LogLevel::kInfo, "listening", {{"port", fmt::to_string((*http)->port())}});
+
+  Result<std::shared_ptr<ServedModel>> model = load_model(*load_options, system_clock());
+  if (!model) return complain(model.error());
+  if (const Result<void> canary = run_canary(**model); !canary) return complain(canary.error());
+  service.serve(*model);
+  stop_signal.model_is_served();
+  const std::string host = flags.host == "::1" ? "[::1]" : flags.host;
+  fmt::print("roost serves {} on http://{}:{}\n", (*model)->ids.front(), host, (*http)->port());
+  std::fflush(stdout);
+
+  stop_signal.wait();
+  stop(service, std::move(http).value(), std::move(model).value(), flags.grace);
+  return 0;
+}
+
+}  // namespace roost

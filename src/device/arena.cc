@@ -1,0 +1,51 @@
+#include "device/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace roost {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+size_t rounded_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Buffer::Buffer(size_t n_bytes) : n_bytes_(n_bytes) {
+  if (n_bytes == 0) return;
+  void* data = std::aligned_alloc(kPageBytes, rounded_up(n_bytes, kPageBytes));
+  ROOST_CHECK(data != nullptr);
+  data_.reset(static_cast<std::byte*>(data));
+#ifdef __linux__
+  // Large pools are read in long runs: huge pages spare the TLB. A kernel that refuses loses nothing else.
+  if (n_bytes >= (size_t{4} << 20)) madvise(data, n_bytes, MADV_HUGEPAGE);
+#endif
+  std::fill_n(data_.get(), n_bytes, std::byte{0});
+}
+
+void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+Tensor Buffer::tensor(DType dtype, const Shape& shape) const {
+  const Tensor view{.data = data_.get(), .dtype = dtype, .shape = shape};
+  ROOST_CHECK(view.n_bytes() <= n_bytes_);
+  return view;
+}
+
+std::byte* Arena::take(size_t n_bytes) {
+  const size_t begin = rounded_up(used_, kAlign);
+  ROOST_CHECK(begin + n_bytes <= buffer_.n_bytes());
+  used_ = begin + n_bytes;
+  used_max_ = std::max(used_max_, used_);
+  return buffer_.data() + begin;
+}
+
+Tensor Arena::tensor(DType dtype, const Shape& shape) {
+  Tensor view{.data = nullptr, .dtype = dtype, .shape = shape};
+  view.data = take(view.n_bytes());
+  return view;
+}
+
+}  // namespace roost

@@ -1,0 +1,289 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <future>
+#include <map>
+#include <mutex>
+#include <new>
+#include <random>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tests/model_run.h"
+
+// Counts what the calling thread allocates, so that a test can prove that a step allocates nothing.
+namespace {
+thread_local int64_t n_allocations = 0;
+}  // namespace
+
+void* operator new(size_t n) {
+  ++n_allocations;
+  if (void* p = std::malloc(n)) return p;
+  std::abort();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace roost {
+namespace {
+
+std::shared_ptr<const ModelWeights> fledgling() {
+  static const auto weights = testing::load_model(ROOST_SOURCE_DIR "/models/fledgling");
+  return weights;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  EngineEvent end;
+};
+
+// Collects a request's events; wait() returns when it has ended.
+class Listener {
+ public:
+  EventSink sink() {
+    return [this](const EngineEvent& event) {
+      const std::lock_guard lock(mutex_);
+      ++n_events_;
+      if (event.kind == EngineEvent::Kind::kStarted) has_started_ = true;
+      answer_.tokens.insert(answer_.tokens.end(), event.tokens.begin(), event.tokens.end());
+      if (event.kind == EngineEvent::Kind::kFinished) {
+        answer_.end = event;
+        is_done_ = true;
+      }
+      changed_.notify_all();
+    };
+  }
+  Answer wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_done_; });
+    return answer_;
+  }
+  void wait_for_tokens(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_done_ || answer_.tokens.size() >= n; });
+  }
+  bool has_started() const { return has_started_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Answer answer_;
+  int n_events_ = 0;
+  bool is_done_ = false, has_started_ = false;
+};
+
+struct GoldenAnswer {
+  std::vector<int32_t> prompt, ids;
+  bool has_ended;
+};
+
+std::map<std::string, GoldenAnswer> golden_answers() {
+  const auto text = read_file(ROOST_SOURCE_DIR "/tests/golden/golden.json", limits::kConfigBytesMax).value();
+  const json::Value index = json::parse(text).value();
+  std::map<std::string, GoldenAnswer> answers;
+  for (const json::Value& c : index.find("continuations")->items()) {
+    GoldenAnswer& a = answers[c.find("name")->as_string()];
+    for (const json::Value& id : c.find("prompt_ids")->items()) a.prompt.push_back(static_cast<int32_t>(*id.as_int64()));
+    for (const json::Value& id : c.find("ids")->items()) a.ids.push_back(static_cast<int32_t>(*id.as_int64()));
+    a.has_ended = c.find("ended")->as_bool();
+    if (a.has_ended) a.ids.pop_back();  // the end token is no kept token
+  }
+  return answers;
+}
+
+EngineOptions small() {
+  EngineOptions options;
+  options.context_max = 1024;
+  options.streams_max = 8;
+  options.chunk_rows_max = 128;
+  options.n_tokens = 3071;
+  return options;
+}
+
+std::unique_ptr<Engine> make_engine(const EngineOptions& options = small()) {
+  return Engine::create(fledgling(), options, system_clock()).value();
+}
+
+EngineRequest request(std::vector<int32_t> prompt, int64_t new_tokens_max, double temperature = 0, uint64_t seed = 0) {
+  EngineRequest r;
+  r.prompt = std::move(prompt);
+  r.new_tokens_max = new_tokens_max;
+  r.sampling = {.temperature = temperature, .top_k = 20, .top_p = 0.95, .seed = seed};
+  return r;
+}
+
+Answer ask(Engine& engine, const EngineRequest& r) {
+  Listener listener;
+  const auto id = engine.submit(r, listener.sink());
+  EXPECT_TRUE(id) << to_string(id.error());
+  return listener.wait();
+}
+
+TEST(Engine, answers_as_the_reference_does) {
+  const auto engine = make_engine();
+  const auto answers = golden_answers();
+  for (const char* name : {"count", "think", "capital", "json"}) {
+    const GoldenAnswer& want = answers.at(name);
+    const Answer have = ask(*engine, request(want.prompt, 160));
+    EXPECT_EQ(have.tokens, want.ids) << name;
+    EXPECT_EQ(have.end.finish, want.has_ended ? Finish::kEndToken : Finish::kLength) << name;
+    EXPECT_EQ(have.end.n_generated, static_cast<int64_t>(have.tokens.size()));
+    EXPECT_EQ(have.end.n_prompt, static_cast<int64_t>(want.prompt.size()));
+  }
+}
+
+TEST(Engine, eight_streams_together_equal_each_alone) {
+  const auto engine = make_engine();
+  std::vector<EngineRequest> requests;
+  for (const auto& [name, answer] : golden_answers()) {
+    if (!name.starts_with("picture")) requests.push_back(request(answer.prompt, 60, 0.8, requests.size()));
+  }
+  std::vector<Answer> alone;
+  for (const EngineRequest& r : requests) alone.push_back(ask(*engine, r));
+  std::vector<Listener> together(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) ASSERT_TRUE(engine->submit(requests[i], together[i].sink()));
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i].wait().tokens, alone[i].tokens) << i;
+}
+
+TEST(Engine, a_seed_repeats_a_reply_and_another_changes_it) {
+  const auto engine = make_engine();
+  const std::vector<int32_t> prompt = golden_answers().at("story").prompt;
+  const Answer first = ask(*engine, request(prompt, 40, 1.5, 1));
+  EXPECT_EQ(ask(*engine, request(prompt, 40, 1.5, 1)).tokens, first.tokens);
+  EXPECT_NE(ask(*engine, request(prompt, 40, 1.5, 2)).tokens, first.tokens);
+}
+
+TEST(Engine, ends_by_length_by_context_and_by_stop_token) {
+  EngineOptions options = small();
+  options.context_max = 128;
+  const auto engine = make_engine(options);
+  const GoldenAnswer count = golden_answers().at("count");
+  const Answer by_length = ask(*engine, request(count.prompt, 5));
+  EXPECT_EQ(by_length.end.finish, Finish::kLength);
+  EXPECT_EQ(by_length.tokens.size(), 5u);
+
+  EngineRequest endless = request(count.prompt, 100'000);
+  endless.ignore_end_tokens = true;
+  const Answer by_context = ask(*engine, endless);
+  EXPECT_EQ(by_context.end.finish, Finish::kContext);
+  EXPECT_EQ(by_context.tokens.size(), 128 - count.prompt.size());
+
+  EngineRequest stopped = request(count.prompt, 100);
+  stopped.stop_tokens = {count.ids[7]};
+  const Answer by_token = ask(*engine, stopped);
+  EXPECT_EQ(by_token.end.finish, Finish::kEndToken);
+  EXPECT_EQ(by_token.end.end_token, count.ids[7]);
+  const auto first = std::find(count.ids.begin(), count.ids.end(), count.ids[7]);
+  EXPECT_EQ(by_token.tokens, std::vector<int32_t>(count.ids.begin(), first));
+}
+
+TEST(Engine, refuses_what_cannot_run) {
+  EngineOptions options = small();
+  options.context_max = 64;
+  const auto engine = make_engine(options);
+  Listener listener;
+  EXPECT_EQ(engine->submit(request({}, 5), listener.sink()).error().refusal, Refusal::EmptyPrompt);
+  const auto long_one = engine->submit(request(std::vector<int32_t>(64, 1), 5), listener.sink());
+  EXPECT_EQ(long_one.error().refusal, Refusal::RequestTooLong);
+  EXPECT_EQ(long_one.error().detail, "64 tokens > 63 maximum; this model's maximum context length is 64 tokens");
+  EXPECT_EQ(engine->submit(request({1'000'000}, 5), listener.sink()).error().refusal, Refusal::FieldRange);
+  EXPECT_EQ(ask(*engine, request(std::vector<int32_t>(63, 1), 5)).tokens.size(), 1u);
+  engine->drain();
+  EXPECT_EQ(engine->submit(request({1}, 5), listener.sink()).error().refusal, Refusal::ServerDraining);
+}
+
+TEST(Engine, a_full_queue_refuses_and_the_next_request_is_fine) {
+  EngineOptions options = small();
+  options.streams_max = 1;
+  options.queue_max = 2;
+  const auto engine = make_engine(options);
+  const std::vector<int32_t> prompt = golden_answers().at("count").prompt;
+  EngineRequest endless = request(prompt, 100'000);
+  endless.ignore_end_tokens = true;
+  Listener running, first, second, refused;
+  const auto id = engine->submit(endless, running.sink());
+  running.wait_for_tokens(1);
+  ASSERT_TRUE(engine->submit(request(prompt, 3), first.sink()));
+  ASSERT_TRUE(engine->submit(request(prompt, 3), second.sink()));
+  EXPECT_EQ(engine->submit(request(prompt, 3), refused.sink()).error().refusal, Refusal::QueueFull);
+  engine->cancel(*id);
+  EXPECT_EQ(running.wait().end.finish, Finish::kCancelled);
+  EXPECT_EQ(first.wait().tokens.size(), 3u);
+  EXPECT_EQ(second.wait().tokens.size(), 3u);
+  EXPECT_EQ(ask(*engine, request(prompt, 3)).tokens.size(), 3u);
+}
+
+TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
+  const std::vector<int32_t> prompt = golden_answers().at("story").prompt;
+  const auto endless = [&](uint64_t seed) {
+    EngineRequest r = request(prompt, 400, 1.2, seed);
+    r.ignore_end_tokens = true;
+    return r;
+  };
+  std::vector<Answer> alone;
+  {
+    const auto engine = make_engine();
+    for (uint64_t s = 0; s < 3; ++s) alone.push_back(ask(*engine, endless(s)));
+  }
+  // Pages for one sequence of full length and a little more: three cannot run to their ends together.
+  EngineOptions options = small();
+  options.context_max = 512;
+  options.streams_max = 3;
+  options.reserved_new_tokens = 16;
+  options.kv_bytes = 10 * ModelState::bytes_per_page(fledgling()->config, DType::kBF16);
+  const auto engine = make_engine(options);
+  std::vector<Listener> together(3);
+  for (uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(engine->submit(endless(s), together[s].sink()));
+  for (size_t s = 0; s < 3; ++s) EXPECT_EQ(together[s].wait().tokens, alone[s].tokens) << s;
+  const Engine::Counts counts = engine->counts();
+  EXPECT_EQ(counts.n_pages, 10);
+}
+
+TEST(Engine, pages_and_slots_come_back_after_endings_of_every_kind) {
+  const auto engine = make_engine();
+  const auto answers = golden_answers();
+  std::mt19937 random(3);
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::vector<Engine::RequestId> ids;
+  for (int i = 0; i < 60; ++i) {
+    auto it = answers.begin();
+    std::advance(it, static_cast<int>(random() % answers.size()));
+    EngineRequest r = request(it->second.prompt, 1 + random() % 30, 1.0, random());
+    listeners.push_back(std::make_unique<Listener>());
+    auto id = engine->submit(r, listeners.back()->sink());
+    if (!id) {
+      listeners.pop_back();
+      continue;
+    }
+    ids.push_back(*id);
+    if (random() % 3 == 0) engine->cancel(ids[random() % ids.size()]);
+  }
+  for (auto& listener : listeners) listener->wait();
+  ask(*engine, request(answers.at("count").prompt, 2));
+  Engine::Counts counts = engine->counts();
+  while (counts.n_running > 0) counts = engine->counts();  // the last ending is being published
+  EXPECT_EQ(counts.n_free_pages, counts.n_pages);
+  EXPECT_EQ(counts.n_free_slots, counts.n_slots);
+  EXPECT_EQ(counts.n_waiting, 0);
+}
+
+TEST(Engine, a_step_allocates_nothing) {
+  const auto engine = make_engine();
+  const GoldenAnswer story = golden_answers().at("story");
+  std::promise<int64_t> measured;
+  int64_t before = 0, n_tokens = 0;
+  EngineRequest r = request(story.prompt, 120, 0.9, 4);
+  r.ignore_end_tokens = true;
+  ASSERT_TRUE(engine->submit(r, [&](const EngineEvent& event) {
+    if (event.kind != EngineEvent::Kind::kTokens) return;
+    if (++n_tokens == 20) before = n_allocations;
+    if (n_tokens == 100) measured.set_value(n_allocations - before);
+  }));
+  EXPECT_EQ(measured.get_future().get(), 0);
+}
+
+}  // namespace
+}  // namespace roost

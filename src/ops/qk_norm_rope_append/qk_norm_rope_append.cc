@@ -1,0 +1,35 @@
+// What qk_norm_rope_append demands of its arguments.
+#include "ops/qk_norm_rope_append/qk_norm_rope_append.h"
+
+#include "base/check.h"
+#include "ops/checks.h"
+
+namespace roost {
+
+void check(const QkNormRopeAppend& op) {
+  ROOST_CHECK(op.q.exists() && op.q.shape.rank() == 3);
+  ROOST_CHECK(op.k_pages.exists() && op.k_pages.shape.rank() == 4);
+  ROOST_CHECK(op.rope.exists() && op.rope.shape.rank() == 3);
+  const int64_t n_rows = op.q.dim(0), n_heads = op.q.dim(1), dim = op.q.dim(2);
+  const int64_t n_pages = op.k_pages.dim(0), kv_heads = op.k_pages.dim(1);
+  const int64_t n_pairs = op.rope.dim(1);
+  ROOST_CHECK(n_heads >= 1 && kv_heads >= 1 && n_pairs >= 1 && 2 * n_pairs <= dim && op.eps > 0);
+  ROOST_CHECK(has_activation(op.q_gate, {n_rows, n_heads, 2 * dim}));
+  ROOST_CHECK(has_activation(op.k, {n_rows, kv_heads * dim}));
+  ROOST_CHECK(has_activation(op.v, {n_rows, kv_heads * dim}));
+  ROOST_CHECK(has(op.q_weight, DType::kF32, {dim}));
+  ROOST_CHECK(has(op.k_weight, DType::kF32, {dim}));
+  ROOST_CHECK(has(op.rope, DType::kF32, {n_rows, n_pairs, 2}));
+  ROOST_CHECK(has_activation(op.q, {n_rows, n_heads, dim}));
+  ROOST_CHECK(has_activation(op.k_pages, {n_pages, kv_heads, kPageTokens, dim}));
+  ROOST_CHECK(has_activation(op.v_pages, {n_pages, kv_heads, kPageTokens, dim}));
+  for (const RowSpan& span : op.spans) {
+    const int64_t end_index = int64_t{span.first_index} + span.n_rows;
+    ROOST_CHECK(span.first_row >= 0 && span.n_rows >= 1 && span.first_index >= 0);
+    ROOST_CHECK(int64_t{span.first_row} + span.n_rows <= n_rows && span.page_table != nullptr);
+    for (int64_t i = span.first_index / kPageTokens; i * kPageTokens < end_index; ++i)
+      ROOST_CHECK(span.page_table[i] >= 0 && span.page_table[i] < n_pages);
+  }
+}
+
+}  // namespace roost

@@ -1,0 +1,449 @@
+// Kernels of product_cpu.h, one source for every instruction set.
+//
+// Affine: a vector of packed codes is masked into c vectors of 16-bit integers, multiplied in pairs
+// with the integers of up to eight rows and summed exactly in 32 bits; each such sum becomes f32 and
+// is accumulated with its group's scale by one fused multiply-add per lane. Biases multiply the
+// rows' group sums. All integer work is exact, so the only order that matters is that of the f32
+// accumulators: vectors ascending, then the biases of that run of groups; the same for any number of rows.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/quant_linear/product_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "device/cpu/simd.h"
+#include "ops/quant_linear/product_cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace roost {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI32 = hn::ScalableTag<int32_t>;
+using DI16 = hn::ScalableTag<int16_t>;
+using DU16 = hn::ScalableTag<uint16_t>;
+
+constexpr int kLanesMax = HWY_MAX_BYTES / 4;     // 32-bit lanes
+constexpr int kRowsPerPass = 8;                  // rows that share one unpacking; their accumulators fill the registers
+constexpr int kVectorsPerRunMax = 64;            // c = 1, groups of 128
+
+size_t lanes() { return hn::Lanes(DF()); }
+
+// One weight row, seen as runs: a run is as many groups as a vector has 32-bit lanes.
+struct WeightRow {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  const uint8_t* biases;
+  bool is_bf16;  // scales and biases; else f32
+};
+
+HWY_INLINE hn::Vec<DF> load_factors(const uint8_t* factors, bool is_bf16, size_t n_groups) {
+  const DF df;
+  const size_t n_bytes = n_groups * (is_bf16 ? 2 : 4);
+  if (n_groups == lanes()) {
+    return is_bf16 ? load_bf16(df, factors) : hn::LoadU(df, reinterpret_cast<const float*>(factors));
+  }
+  alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};  // absent groups have scale and bias 0
+  std::memcpy(padded, factors, n_bytes);
+  return is_bf16 ? load_bf16(df, padded) : hn::LoadU(df, reinterpret_cast<const float*>(padded));
+}
+
+// kC codes in each 16-bit lane, lowest first.
+template <int kC, int kSub>
+HWY_INLINE hn::Vec<DI16> sub_vector(hn::Vec<DU16> packed) {
+  constexpr int kBits = 16 / kC;
+  const DU16 du16;
+  const DI16 di16;
+  if constexpr (kC == 1) return hn::BitCast(di16, packed);
+  if constexpr (kSub == kC - 1) return hn::BitCast(di16, hn::ShiftRight<16 - kBits>(packed));
+  const auto mask = hn::Set(du16, static_cast<uint16_t>((1u << kBits) - 1u));
+  if constexpr (kSub == 0) return hn::BitCast(di16, hn::And(packed, mask));
+  return hn::BitCast(di16, hn::And(hn::ShiftRight<kSub * kBits>(packed), mask));
+}
+
+// Exact sum over the vector's codes, pair by pair, for one input row.
+template <int kC>
+HWY_INLINE hn::Vec<DI32> integer_sum(const hn::Vec<DI16>& w0, const hn::Vec<DI16>& w1, const hn::Vec<DI16>& w2,
+                                     const hn::Vec<DI16>& w3, const int16_t* HWY_RESTRICT x) {
+  const DI16 di16;
+  const DI32 di32;
+  const size_t n = hn::Lanes(di16);
+  auto sum = multiply_pairs_add(di32, w0, hn::LoadU(di16, x), hn::Zero(di32));
+  if constexpr (kC >= 2) sum = multiply_pairs_add(di32, w1, hn::LoadU(di16, x + n), sum);
+  if constexpr (kC >= 4) {
+    sum = multiply_pairs_add(di32, w2, hn::LoadU(di16, x + 2 * n), sum);
+    sum = multiply_pairs_add(di32, w3, hn::LoadU(di16, x + 3 * n), sum);
+  }
+  return sum;
+}
+
+// The same for two-bit codes: eight sub-vectors, unpacked as they are used.
+HWY_INLINE hn::Vec<DI32> integer_sum_2bit(hn::Vec<DU16> packed, const int16_t* HWY_RESTRICT x) {
+  const DI16 di16;
+  const DI32 di32;
+  const size_t n = hn::Lanes(di16);
+  auto sum = multiply_pairs_add(di32, sub_vector<8, 0>(packed), hn::LoadU(di16, x), hn::Zero(di32));
+  sum = multiply_pairs_add(di32, sub_vector<8, 1>(packed), hn::LoadU(di16, x + n), sum);
+  sum = multiply_pairs_add(di32, sub_vector<8, 2>(packed), hn::LoadU(di16, x + 2 * n), sum);
+  sum = multiply_pairs_add(di32, sub_vector<8, 3>(packed), hn::LoadU(di16, x + 3 * n), sum);
+  sum = multiply_pairs_add(di32, sub_vector<8, 4>(packed), hn::LoadU(di16, x + 4 * n), sum);
+  sum = multiply_pairs_add(di32, sub_vector<8, 5>(packed), hn::LoadU(di16, x + 5 * n), sum);
+  sum = multiply_pairs_add(di32, sub_vector<8, 6>(packed), hn::LoadU(di16, x + 6 * n), sum);
+  return multiply_pairs_add(di32, sub_vector<8, 7>(packed), hn::LoadU(di16, x + 7 * n), sum);
+}
+
+// Accumulates one vector of codes into kRows accumulators. Arrays of vectors are not allowed for
+// sizeless types, so eight names stand for them; unused ones cost nothing.
+template <int kRows>
+struct Accumulators {
+  hn::Vec<DF> a0, a1, a2, a3, a4, a5, a6, a7;
+
+  template <class Function>
+  HWY_INLINE void each(const Function& f) {
+    f(0, a0);
+    if constexpr (kRows > 1) f(1, a1);
+    if constexpr (kRows > 2) f(2, a2), f(3, a3);
+    if constexpr (kRows > 4) f(4, a4), f(5, a5), f(6, a6), f(7, a7);
+  }
+};
+
+template <int kC, int kRows>
+HWY_INLINE void add_vector(const uint8_t* codes, hn::Vec<DF> scale, const int16_t* const* x, int64_t x_offset,
+                           Accumulators<kRows>& acc) {
+  const DF df;
+  const DU16 du16;
+  const auto packed = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(codes));
+  if constexpr (kC == 8) {
+    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR {
+      a = hn::MulAdd(hn::ConvertTo(df, integer_sum_2bit(packed, x[r] + x_offset)), scale, a);
+    });
+  } else {
+    const auto w0 = sub_vector<kC, 0>(packed);
+    const auto w1 = sub_vector<kC, kC >= 2 ? 1 : 0>(packed);
+    const auto w2 = sub_vector<kC, kC >= 4 ? 2 : 0>(packed);
+    const auto w3 = sub_vector<kC, kC >= 4 ? 3 : 0>(packed);
+    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR {
+      a = hn::MulAdd(hn::ConvertTo(df, integer_sum<kC>(w0, w1, w2, w3, x[r] + x_offset)), scale, a);
+    });
+  }
+}
+
+// Which group of a run each lane of its j-th vector belongs to.
+struct LaneGroups {
+  int n_vectors;  // of a run
+  alignas(HWY_MAX_BYTES) int32_t index[kVectorsPerRunMax * kLanesMax];
+
+  LaneGroups(int codes_per_lane, int group) : n_vectors(group / (2 * codes_per_lane)) {
+    for (int i = 0; i < n_vectors * static_cast<int>(lanes()); ++i) index[i] = i / n_vectors;
+  }
+};
+
+// y = W[one row] · x for kRows rows of x.
+template <int kC, int kRows>
+void affine_row(const WeightRow& w, int64_t n_in, int group, const LaneGroups& groups, const int16_t* const* x,
+                const float* const* sums, const float* scales, float* y) {
+  const DF df;
+  const size_t n_lanes = lanes();
+  const int64_t vector_codes = static_cast<int64_t>(2 * n_lanes) * kC;
+  const size_t factor_bytes = w.is_bf16 ? 2 : 4;
+  Accumulators<kRows> acc;
+  acc.each([&](int, hn::Vec<DF>& a) HWY_ATTR { a = hn::Zero(df); });
+
+  const int64_t n_groups = n_in / group;
+  int64_t code = 0;  // index of the next vector's first code
+  for (int64_t g = 0; g < n_groups; g += static_cast<int64_t>(n_lanes)) {
+    const size_t n_here = std::min(n_lanes, static_cast<size_t>(n_groups - g));
+    const auto scale = load_factors(w.scales + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
+    const int64_t run_end = (g + static_cast<int64_t>(n_here)) * group;
+    int j = 0;
+    for (; code + vector_codes <= run_end; code += vector_codes, ++j) {
+      const auto lane_scale =
+          hn::TableLookupLanes(scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
+      add_vector<kC, kRows>(w.codes + code * 2 / kC, lane_scale, x, code, acc);
+    }
+    if (code < run_end) {  // the row's last codes fill no vector
+      alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
+      std::memcpy(padded, w.codes + code * 2 / kC, static_cast<size_t>((run_end - code) * 2 / kC));
+      const auto lane_scale =
+          hn::TableLookupLanes(scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
+      add_vector<kC, kRows>(padded, lane_scale, x, code, acc);
+      code = run_end;
+    }
+    const auto bias = load_factors(w.biases + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
+    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { a = hn::MulAdd(bias, hn::LoadU(df, sums[r] + g), a); });
+  }
+  acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[r]; });
+}
+
+// Codes of any width as 16-bit integers in order.
+void expand_codes(const uint8_t* codes, int bits, int64_t n, uint16_t* out) {
+  const uint32_t mask = (1u << bits) - 1u;
+  uint64_t window = 0;
+  int n_bits = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (n_bits < bits) {
+      window |= static_cast<uint64_t>(*codes++) << n_bits;
+      n_bits += 8;
+    }
+    out[i] = static_cast<uint16_t>(window & mask);
+    window >>= bits;
+    n_bits -= bits;
+  }
+}
+
+template <int kC, int kRows>
+void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
+                 float* out, int64_t out_stride, std::byte* scratch) {
+  const int16_t* values[kRows];
+  const float* sums[kRows];
+  float scales[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    values[r] = x.values + row_ids[r] * x.stride;
+    sums[r] = x.sums + row_ids[r] * x.sums_stride;
+    scales[r] = x.scales[row_ids[r]];
+  }
+  const LaneGroups groups(kC, w.group);
+  const size_t row_bytes = static_cast<size_t>(w.n_in * w.bits / 8);
+  const size_t factor_bytes = static_cast<size_t>(w.n_in / w.group) * (w.dtype == DType::kBF16 ? 2 : 4);
+  for (int64_t o = 0; o < n_out; ++o) {
+    const size_t row = static_cast<size_t>(out_begin + o);
+    WeightRow weight{reinterpret_cast<const uint8_t*>(w.codes) + row * row_bytes,
+                     reinterpret_cast<const uint8_t*>(w.scales) + row * factor_bytes,
+                     reinterpret_cast<const uint8_t*>(w.biases) + row * factor_bytes, w.dtype == DType::kBF16};
+    if constexpr (kC == 1) {
+      auto* expanded = reinterpret_cast<uint16_t*>(scratch);
+      expand_codes(weight.codes, w.bits, w.n_in, expanded);
+      weight.codes = reinterpret_cast<const uint8_t*>(expanded);
+    }
+    float y[kRows];
+    affine_row<kC, kRows>(weight, w.n_in, w.group, groups, values, sums, scales, y);
+    for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r];
+  }
+}
+
+// One plain weight row: f32 products in lane order, vectors ascending.
+template <bool kIsBf16, int kRows>
+void plain_row(const uint8_t* w, int64_t n_in, const float* const* x, float* y) {
+  const DF df;
+  const int64_t n = static_cast<int64_t>(lanes());
+  Accumulators<kRows> acc;
+  acc.each([&](int, hn::Vec<DF>& a) HWY_ATTR { a = hn::Zero(df); });
+  const auto add = [&](const uint8_t* weights, int64_t i) HWY_ATTR {
+    hn::Vec<DF> v;
+    if constexpr (kIsBf16) {
+      v = load_bf16(df, weights);
+    } else {
+      v = hn::LoadU(df, reinterpret_cast<const float*>(weights));
+    }
+    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { a = hn::MulAdd(v, hn::LoadU(df, x[r] + i), a); });
+  };
+  constexpr int64_t kBytes = kIsBf16 ? 2 : 4;
+  int64_t i = 0;
+  for (; i + n <= n_in; i += n) add(w + i * kBytes, i);
+  if (i < n_in) {
+    alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
+    std::memcpy(padded, w + i * kBytes, static_cast<size_t>((n_in - i) * kBytes));
+    add(padded, i);
+  }
+  acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)); });
+}
+
+template <bool kIsBf16, int kRows>
+void plain_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
+                float* out, int64_t out_stride) {
+  const float* values[kRows];
+  for (int r = 0; r < kRows; ++r) values[r] = x.plain + row_ids[r] * x.stride;
+  const int64_t row_bytes = w.n_in * (kIsBf16 ? 2 : 4);
+  for (int64_t o = 0; o < n_out; ++o) {
+    float y[kRows];
+    plain_row<kIsBf16, kRows>(reinterpret_cast<const uint8_t*>(w.codes) + (out_begin + o) * row_bytes, w.n_in, values,
+                              y);
+    for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r];
+  }
+}
+
+template <int kRows>
+void tile_of_rows(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
+                  float* out, int64_t out_stride, std::byte* scratch) {
+  if (w.format == QuantMatrix::Format::kPlain) {
+    if (w.dtype == DType::kBF16) return plain_tile<true, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
+    return plain_tile<false, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
+  }
+  switch (x.codes_per_lane) {
+    case 8: return affine_tile<8, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    case 4: return affine_tile<4, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    case 2: return affine_tile<2, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    default: return affine_tile<1, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+  }
+}
+
+void product_tile_target(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
+                         const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride, std::byte* scratch) {
+  int32_t ids[kRowsPerPass];
+  for (int64_t i = 0; i < n_rows;) {
+    const int64_t left = n_rows - i;
+    const int64_t n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    for (int64_t r = 0; r < n; ++r) ids[r] = row_ids ? row_ids[i + r] : static_cast<int32_t>(i + r);
+    float* to = out + i * out_stride;
+    switch (n) {
+      case 8: tile_of_rows<8>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
+      case 4: tile_of_rows<4>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
+      case 2: tile_of_rows<2>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
+      default: tile_of_rows<1>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
+    }
+    i += n;
+  }
+}
+
+// Rounds one row to 16-bit integers in the kernels' order.
+void fill_affine_row(const uint16_t* x, const ProductRows& rows, int64_t row) {
+  const int c = rows.codes_per_lane;
+  const int64_t n_in = rows.n_in;
+  int16_t* values = rows.values + row * rows.stride;
+  float* sums = rows.sums + row * rows.sums_stride;
+
+  uint16_t largest = 0;
+  for (int64_t i = 0; i < n_in; ++i) largest = std::max<uint16_t>(largest, x[i] & 0x7FFF);
+  if (largest >= 0x7F80) {  // an infinity or NaN: the whole row's outputs are NaN
+    std::fill_n(values, rows.stride, int16_t{0});
+    std::fill_n(sums, rows.sums_stride, 0.0f);
+    rows.scales[row] = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
+  // 2^(E-127) <= largest < 2^(E-126) for a bf16 with exponent field E.
+  const int exponent = std::max((largest >> 7) - 126, -100);
+  const float to_integer = std::ldexp(1.0f, 15 - exponent);
+  rows.scales[row] = std::ldexp(1.0f, exponent - 15);
+
+  const int64_t n_lanes16 = static_cast<int64_t>(2 * lanes());
+  const int64_t vector_codes = n_lanes16 * c;
+  std::fill(values + n_in / vector_codes * vector_codes, values + rows.stride, int16_t{0});
+  std::fill(sums + n_in / rows.group, sums + rows.sums_stride, 0.0f);
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n_in; ++i) {
+    const int32_t q = static_cast<int32_t>(std::lrintf(f32_from_bf16(x[i]) * to_integer));
+    const int64_t in_vector = i % vector_codes;
+    values[i - in_vector + in_vector % c * n_lanes16 + in_vector / c] = static_cast<int16_t>(q);
+    sum += q;
+    if ((i + 1) % rows.group == 0) {
+      sums[i / rows.group] = static_cast<float>(sum);
+      sum = 0;
+    }
+  }
+}
+
+int64_t target_lanes() { return static_cast<int64_t>(lanes()); }
+
+const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace roost
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace roost {
+
+HWY_EXPORT(product_tile_target);
+HWY_EXPORT(fill_affine_row);
+HWY_EXPORT(target_lanes);
+HWY_EXPORT(target_name);
+
+namespace {
+
+constexpr int64_t kLanesMax = HWY_MAX_BYTES / 4;
+
+int codes_per_lane_of(const QuantMatrix& w) {
+  if (w.format == QuantMatrix::Format::kPlain) return 0;
+  return w.bits == 2 ? 8 : w.bits == 4 ? 4 : w.bits == 8 ? 2 : 1;
+}
+
+int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+bool ProductRows::fits(const QuantMatrix& w) const {
+  return n_in == w.n_in && codes_per_lane == codes_per_lane_of(w) && (codes_per_lane == 0 || group == w.group);
+}
+
+ProductRows rows_from(const ProductRows& rows, int64_t begin) {
+  ProductRows from = rows;
+  from.n_rows -= begin;
+  if (rows.codes_per_lane == 0) {
+    from.plain += begin * rows.stride;
+  } else {
+    from.values += begin * rows.stride;
+    from.sums += begin * rows.sums_stride;
+    from.scales += begin;
+  }
+  return from;
+}
+
+float swiglu(float gate, float up) { return gate / (1.0f + std::exp(-gate)) * up; }
+
+ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena) {
+  const int64_t n_lanes = HWY_DYNAMIC_DISPATCH(target_lanes)();
+  ProductRows rows;
+  rows.codes_per_lane = codes_per_lane_of(w);
+  rows.n_rows = n_rows;
+  rows.n_in = w.n_in;
+  if (rows.codes_per_lane == 0) {
+    rows.stride = rounded_up(w.n_in, n_lanes);
+    rows.plain = arena.span<float>(static_cast<size_t>(n_rows * rows.stride)).data();
+    return rows;
+  }
+  rows.group = w.group;
+  rows.stride = rounded_up(w.n_in, 2 * n_lanes * rows.codes_per_lane);
+  rows.sums_stride = rounded_up(w.n_groups(), n_lanes);
+  rows.values = arena.span<int16_t>(static_cast<size_t>(n_rows * rows.stride)).data();
+  rows.sums = arena.span<float>(static_cast<size_t>(n_rows * rows.sums_stride)).data();
+  rows.scales = arena.span<float>(static_cast<size_t>(n_rows)).data();
+  return rows;
+}
+
+size_t product_rows_bytes(int64_t n_in_max, int64_t n_rows) {
+  const int64_t padded = rounded_up(n_in_max, 2 * kLanesMax * 8);
+  const int64_t affine = padded * 2 + rounded_up(n_in_max / 32 + 1, kLanesMax) * 4 + 4;
+  return static_cast<size_t>(n_rows * std::max(affine, padded * 4)) + 4 * Arena::kAlign;
+}
+
+void fill_product_row(const uint16_t* x_bf16, const ProductRows& rows, int64_t row) {
+  if (rows.codes_per_lane != 0) return HWY_DYNAMIC_DISPATCH(fill_affine_row)(x_bf16, rows, row);
+  float* plain = rows.plain + row * rows.stride;
+  for (int64_t i = 0; i < rows.n_in; ++i) plain[i] = f32_from_bf16(x_bf16[i]);
+  std::fill(plain + rows.n_in, plain + rows.stride, 0.0f);
+}
+
+void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
+                  const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride, std::byte* scratch) {
+  ROOST_DCHECK(x.fits(w));
+  HWY_DYNAMIC_DISPATCH(product_tile_target)(w, out_begin, n_out, x, row_ids, n_rows, out, out_stride, scratch);
+}
+
+size_t product_scratch_bytes(int64_t n_in_max) { return static_cast<size_t>(n_in_max) * 2 + HWY_MAX_BYTES; }
+
+const char* product_target_name() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+
+const char* product_kernel_name(const QuantMatrix& w) {
+  if (w.format == QuantMatrix::Format::kPlain) return w.dtype == DType::kBF16 ? "bf16_exact" : "f32_exact";
+  switch (w.bits) {
+    case 2: return "q2_aligned16";
+    case 3: return "q3_expanded_aligned16";
+    case 4: return "q4_aligned16";
+    case 5: return "q5_expanded_aligned16";
+    case 6: return "q6_expanded_aligned16";
+    default: return "q8_aligned16";
+  }
+}
+
+}  // namespace roost
+#endif  // HWY_ONCE

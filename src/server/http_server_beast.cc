@@ -1,0 +1,753 @@
+// The HTTP server on Boost.Beast: one coroutine a connection, another that watches for its client
+// to go while an answer is in work, few threads for all of them.
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/status.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/log.h"
+#include "server/http_head.h"
+#include "server/http_server.h"
+
+namespace roost {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+using Strand = asio::strand<asio::io_context::executor_type>;
+using Socket = asio::basic_stream_socket<tcp, Strand>;
+using Acceptor = asio::basic_socket_acceptor<tcp, Strand>;
+using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
+                                         asio::wait_traits<std::chrono::steady_clock>, Strand>;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr size_t kReadBytes = size_t{16} << 10;
+constexpr double kLingerSeconds = 2;                       // a refused sender may read its answer
+constexpr size_t kLingerBytesMax = size_t{4} << 20;        // and is not read for longer than this
+constexpr double kBodyBytesPerSecond = 1024;
+constexpr double kBodyBytesPerTimeout = 8 * 1024 * 1024;
+
+SteadyTime now() { return std::chrono::steady_clock::now(); }
+
+std::chrono::nanoseconds seconds(double s) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(s * 1e9));
+}
+
+class BeastServer;
+
+// One connection. Everything runs on its strand.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, BeastServer& server, bool is_reserve)
+      : socket_(std::move(socket)),
+        deadline_(socket_.get_executor()),
+        wake_(socket_.get_executor()),
+        server_(server),
+        is_reserve_(is_reserve) {}
+
+  asio::awaitable<void> run();
+  void close_if_idle();  // when the server stops
+  void abort();
+
+  Strand strand() { return socket_.get_executor(); }
+  bool is_current(uint64_t exchange_id) const { return exchange_id_ == exchange_id; }
+
+  // What the exchange of the current request does.
+  void respond(HttpResponse response);
+  void begin_stream(HttpHeaders headers, std::string idle);
+  void write(std::string bytes);
+  void end_stream(bool keeps_connection);
+  void on_gone(std::function<void()> callback);
+
+ private:
+  using Parser = http::request_parser<http::string_body>;
+
+  asio::awaitable<bool> serve_one();
+  asio::awaitable<std::optional<HttpHead>> read_head();
+  asio::awaitable<bool> read_body(const HttpHead& head, Parser& parser);
+  asio::awaitable<bool> refuse(Error error);
+  asio::awaitable<void> send_answer();
+  asio::awaitable<bool> send_pending();
+  asio::awaitable<void> watch_client();
+  asio::awaitable<void> probe_half_closed();
+  asio::awaitable<void> linger();
+  asio::awaitable<void> wait_until(SteadyTime time);
+
+  void arm(double timeout_s);
+  void disarm();
+  void client_gone();
+  void begin_answer(const HttpHead& head, bool is_head_method);
+  std::string head_lines(int status, const std::string& content_type, const HttpHeaders& headers);
+
+  Socket socket_;
+  Timer deadline_, wake_;
+  BeastServer& server_;
+  const bool is_reserve_;
+  beast::flat_buffer buffer_;
+  uint64_t deadline_round_ = 0;
+  bool is_timed_out_ = false;
+  bool is_first_request_ = true;
+  bool is_idle_ = true;
+  bool is_stopping_ = false;
+  bool has_client_fin_ = false;
+
+  // The answer in work. Its exchange has the current id: an older one speaks to nobody.
+  uint64_t exchange_id_ = 0;
+  HttpHead head_;
+  bool is_head_method_ = false;
+  bool has_begun_ = false, is_stream_ = false, is_complete_ = false, closes_ = false;
+  bool is_gone_ = false;
+  bool is_watching_ = false;
+  std::string pending_;
+  size_t n_in_flight_ = 0;
+  std::string idle_;
+  SteadyTime last_sent_;
+  std::function<void()> gone_callback_;
+};
+
+// Hands one request's calls to its connection, and to nobody once the connection has moved on.
+class Exchange final : public HttpExchange {
+ public:
+  Exchange(std::shared_ptr<Connection> connection, uint64_t id)
+      : connection_(std::move(connection)), id_(id) {}
+  ~Exchange() override {
+    // Whoever drops the exchange without an answer ends the connection rather than leave it waiting.
+    asio::post(connection_->strand(), [c = connection_, id = id_] {
+      if (c->is_current(id)) c->abort();
+    });
+  }
+
+  void post(std::function<void()> work) override {
+    asio::post(connection_->strand(), std::move(work));
+  }
+  void respond(HttpResponse response) override {
+    if (connection_->is_current(id_)) connection_->respond(std::move(response));
+  }
+  void begin_stream(HttpHeaders headers, std::string idle) override {
+    if (connection_->is_current(id_))
+      connection_->begin_stream(std::move(headers), std::move(idle));
+  }
+  void write(std::string bytes) override {
+    if (connection_->is_current(id_)) connection_->write(std::move(bytes));
+  }
+  void end_stream(bool keeps_connection) override {
+    if (connection_->is_current(id_)) connection_->end_stream(keeps_connection);
+  }
+  void on_gone(std::function<void()> callback) override {
+    if (connection_->is_current(id_)) connection_->on_gone(std::move(callback));
+  }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  const uint64_t id_;
+};
+
+class BeastServer final : public HttpServer {
+ public:
+  BeastServer(const HttpOptions& options, HttpHandlers handlers)
+      : options_(options), handlers_(std::move(handlers)), context_(options.n_threads) {}
+  ~BeastServer() override {
+    close_all();
+    context_.stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  Result<void> listen();
+  uint16_t port() const override { return port_; }
+  size_t n_connections() const override { return n_connections_; }
+  void stop(double timeout_s) override;
+
+  const HttpOptions& options() const { return options_; }
+  const HttpHandlers& handlers() const { return handlers_; }
+  void add(const std::shared_ptr<Connection>& connection);
+  void remove(const std::shared_ptr<Connection>& connection);
+
+ private:
+  void close_all();
+  Result<void> listen_on(const std::string& address, bool is_first);
+  asio::awaitable<void> accept(std::shared_ptr<Acceptor> acceptor);
+  asio::awaitable<void> turn_away(Socket socket);
+
+  const HttpOptions options_;
+  const HttpHandlers handlers_;
+  asio::io_context context_;
+  std::vector<std::shared_ptr<Acceptor>> acceptors_;
+  std::vector<std::thread> threads_;
+  uint16_t port_ = 0;
+  std::atomic<size_t> n_connections_ = 0;
+  std::atomic<size_t> n_turned_away_ = 0;
+  std::mutex mutex_;
+  std::condition_variable is_empty_;
+  std::set<std::shared_ptr<Connection>> connections_;
+};
+
+// ---- Connection: time -------------------------------------------------------------------------
+
+// When the time is over every operation on the socket ends; is_timed_out_ tells why.
+void Connection::arm(double timeout_s) {
+  is_timed_out_ = false;
+  const uint64_t round = ++deadline_round_;
+  deadline_.expires_after(seconds(timeout_s));
+  deadline_.async_wait([self = shared_from_this(), round](error_code ec) {
+    if (ec || round != self->deadline_round_) return;
+    self->is_timed_out_ = true;
+    error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::disarm() {
+  ++deadline_round_;
+  deadline_.cancel();
+}
+
+asio::awaitable<void> Connection::wait_until(SteadyTime time) {
+  error_code ec;
+  wake_.expires_at(time);
+  co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+}
+
+void Connection::close_if_idle() {
+  is_stopping_ = true;
+  if (is_idle_) abort();
+}
+
+void Connection::abort() {
+  error_code ignored;
+  socket_.close(ignored);
+  client_gone();
+}
+
+// ---- Connection: reading ------------------------------------------------------------------------
+
+asio::awaitable<void> Connection::run() {
+  error_code ignored;
+  socket_.set_option(tcp::no_delay(true), ignored);
+  while (co_await serve_one()) {
+  }
+  disarm();
+  socket_.shutdown(tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  server_.remove(shared_from_this());
+}
+
+asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
+  const HttpOptions& options = server_.options();
+  size_t n_seen = 0;
+  bool is_armed_for_head = !is_first_request_ && buffer_.size() == 0;
+  arm(is_armed_for_head ? options.idle_timeout_s : options.header_timeout_s);
+  for (;;) {
+    // Empty lines before a request are left over by some clients.
+    auto text = [&] {
+      return std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    };
+    while (text().starts_with("\r\n")) buffer_.consume(2);
+    if (const std::optional<size_t> end = find_head_end(text(), n_seen)) {
+      Result<HttpHead> head = read_http_head(text().substr(0, *end));
+      if (!head) {
+        co_await refuse(head.error());
+        co_return std::nullopt;
+      }
+      co_return *head;
+    }
+    n_seen = buffer_.size();
+    if (n_seen >= limits::kHeaderBytesMax) {
+      co_await refuse(Error{Refusal::HttpHeaderTooLarge,
+                            fmt::format("more than {} bytes", limits::kHeaderBytesMax)});
+      co_return std::nullopt;
+    }
+    error_code ec;
+    const size_t n = co_await socket_.async_read_some(
+        buffer_.prepare(std::min(kReadBytes, limits::kHeaderBytesMax - n_seen)),
+        asio::redirect_error(asio::use_awaitable, ec));
+    if (ec && is_timed_out_ && n_seen > 0) {
+      co_await refuse(
+          Error{Refusal::HttpReadTimeout, fmt::format("{} bytes of a header in {} seconds", n_seen,
+                                                      options.header_timeout_s)});
+      co_return std::nullopt;
+    }
+    if (ec) co_return std::nullopt;
+    buffer_.commit(n);
+    is_idle_ = false;
+    if (is_armed_for_head) arm(options.header_timeout_s);
+    is_armed_for_head = false;
+  }
+}
+
+asio::awaitable<bool> Connection::read_body(const HttpHead& head, Parser& parser) {
+  const HttpOptions& options = server_.options();
+  const SteadyTime begin = now();
+  while (!parser.is_done()) {
+    // The deadline moves with what has come: 1 KiB/s after the grace, and a bound over all.
+    const double n = static_cast<double>(parser.get().body().size());
+    const double total = options.body_timeout_s * std::max(1.0, n / kBodyBytesPerTimeout);
+    const double until = std::min(options.body_grace_s + n / kBodyBytesPerSecond, total);
+    arm(std::max(0.001, until - std::chrono::duration<double>(now() - begin).count()));
+    error_code ec;
+    co_await http::async_read_some(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, ec));
+    if (!ec) continue;
+    if (is_timed_out_)
+      co_return co_await refuse(Error{
+          Refusal::HttpReadTimeout,
+          fmt::format("{} bytes of a body in {:.1f} seconds", parser.get().body().size(),
+                      std::chrono::duration<double>(now() - begin).count())});
+    if (ec == http::error::body_limit)
+      co_return co_await refuse(
+          Error{Refusal::HttpBodyTooLarge,
+                fmt::format("more than {} bytes, at most {}",
+                            std::max(parser.get().body().size(), options.body_bytes_max),
+                            options.body_bytes_max)});
+    if (ec == http::error::end_of_stream || ec == http::error::partial_message || !head.is_chunked)
+      co_return false;
+    co_return co_await refuse(Error{Refusal::HttpBadRequest, "the chunks are malformed"});
+  }
+  disarm();
+  co_return true;
+}
+
+HttpRequest to_request(http::request<http::string_body>&& message, bool is_reserve) {
+  HttpRequest out;
+  out.method = std::string(message.method_string());
+  std::string target(message.target());
+  // The absolute form names the host again; what counts is the Host line.
+  if (target.starts_with("http://")) {
+    const size_t slash = target.find('/', 7);
+    target = slash == std::string::npos ? "/" : target.substr(slash);
+  }
+  const size_t mark = std::min(target.find('?'), target.size());
+  out.path = target.substr(0, mark);
+  if (mark < target.size()) out.query = target.substr(mark + 1);
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    out.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  out.body = std::move(message.body());
+  out.is_reserve = is_reserve;
+  return out;
+}
+
+// One request and its answer; true when another may follow on the connection.
+asio::awaitable<bool> Connection::serve_one() {
+  is_idle_ = buffer_.size() == 0;
+  if (is_stopping_ && is_idle_) co_return false;
+  const std::optional<HttpHead> head = co_await read_head();
+  if (!head) co_return false;
+  is_first_request_ = false;
+  is_idle_ = false;
+  begin_answer(*head, false);
+
+  const size_t n_max = server_.options().body_bytes_max;
+  if (head->content_length.value_or(0) > n_max)
+    co_return co_await refuse(
+        Error{Refusal::HttpBodyTooLarge,
+              fmt::format("have {} bytes, at most {}", *head->content_length, n_max)});
+  Parser parser;
+  parser.header_limit(static_cast<uint32_t>(limits::kHeaderBytesMax + 1));
+  parser.body_limit(n_max);
+  error_code ec;
+  const size_t n_used = parser.put(buffer_.data(), ec);
+  buffer_.consume(n_used);
+  if (ec == http::error::need_more) ec = {};
+  if (ec || !parser.is_header_done())
+    co_return co_await refuse(Error{Refusal::HttpBadRequest, "the header is malformed"});
+  if (head->expects_continue && !parser.is_done() && buffer_.size() == 0) {
+    arm(server_.options().write_timeout_s);
+    co_await asio::async_write(socket_, asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")),
+                               asio::redirect_error(asio::use_awaitable, ec));
+    if (ec) co_return false;
+  }
+  if (!co_await read_body(*head, parser)) co_return false;
+
+  HttpRequest request = to_request(parser.release(), is_reserve_);
+  is_head_method_ = request.method == "HEAD";
+  server_.handlers().handle(std::move(request),
+                            std::make_shared<Exchange>(shared_from_this(), exchange_id_));
+  co_await send_answer();
+  ++exchange_id_;
+  gone_callback_ = nullptr;
+  if (is_gone_) co_return false;
+  if (!closes_ && !is_stopping_) co_return true;
+  co_await linger();
+  co_return false;
+}
+
+// Sends a refusal that HTTP itself makes and ends the connection: what follows of the request must
+// not be taken for the next one.
+asio::awaitable<bool> Connection::refuse(Error error) {
+  begin_answer(head_, false);
+  HttpResponse response = server_.handlers().refuse(error);
+  response.closes = true;
+  respond(std::move(response));
+  co_await send_pending();
+  co_await linger();
+  co_return false;
+}
+
+// Lets the client read the answer before the socket goes: closing on unread bytes would reset it.
+asio::awaitable<void> Connection::linger() {
+  error_code ec;
+  socket_.shutdown(tcp::socket::shutdown_send, ec);
+  if (ec || has_client_fin_) co_return;
+  arm(kLingerSeconds);
+  std::string sink(kReadBytes, '\0');
+  for (size_t n_total = 0; n_total < kLingerBytesMax && !is_timed_out_;) {
+    const size_t n = co_await socket_.async_read_some(
+        asio::buffer(sink), asio::redirect_error(asio::use_awaitable, ec));
+    if (ec) break;
+    n_total += n;
+  }
+  disarm();
+}
+
+// ---- Connection: answering ----------------------------------------------------------------------
+
+void Connection::begin_answer(const HttpHead& head, bool is_head_method) {
+  head_ = head;
+  is_head_method_ = is_head_method;
+  has_begun_ = is_stream_ = is_complete_ = is_gone_ = false;
+  closes_ = is_stopping_ || head.closes || (head.is_http_1_0 && !head.keeps_alive);
+  pending_.clear();
+  n_in_flight_ = 0;
+  idle_.clear();
+  gone_callback_ = nullptr;
+}
+
+std::string Connection::head_lines(int status, const std::string& content_type,
+                                   const HttpHeaders& headers) {
+  const std::string_view reason = http::obsolete_reason(http::int_to_status(
+      static_cast<unsigned>(status)));
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\nServer: roost\r\n", status, reason);
+  if (!content_type.empty()) out += fmt::format("Content-Type: {}\r\n", content_type);
+  for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
+  if (closes_)
+    out += "Connection: close\r\n";
+  else if (head_.is_http_1_0)
+    out += "Connection: keep-alive\r\n";
+  return out;
+}
+
+void Connection::respond(HttpResponse response) {
+  if (has_begun_ || is_gone_) return;
+  has_begun_ = is_complete_ = true;
+  closes_ = closes_ || response.closes;
+  pending_ += head_lines(response.status, response.content_type, response.headers);
+  if (response.status != 204) pending_ += fmt::format("Content-Length: {}\r\n", response.body.size());
+  pending_ += "\r\n";
+  if (!is_head_method_) pending_ += response.body;
+  wake_.cancel();
+}
+
+void Connection::begin_stream(HttpHeaders headers, std::string idle) {
+  if (has_begun_ || is_gone_) return;
+  has_begun_ = is_stream_ = true;
+  idle_ = std::move(idle);
+  closes_ = closes_ || head_.is_http_1_0;  // no chunks: the end of the connection ends the stream
+  headers.emplace_back("Cache-Control", "no-store");
+  headers.emplace_back("X-Accel-Buffering", "no");
+  pending_ += head_lines(200, "text/event-stream; charset=utf-8", headers);
+  pending_ += head_.is_http_1_0 ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n";
+  wake_.cancel();
+}
+
+void Connection::write(std::string bytes) {
+  if (!is_stream_ || is_complete_ || is_gone_ || bytes.empty()) return;
+  if (pending_.size() + n_in_flight_ + bytes.size() > limits::kStreamBufferBytesMax) {
+    log(LogLevel::kWarning, "slow_reader", {{"unsent", fmt::to_string(pending_.size())}});
+    abort();
+    return;
+  }
+  if (head_.is_http_1_0)
+    pending_ += bytes;
+  else
+    pending_ += fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+  wake_.cancel();
+}
+
+void Connection::end_stream(bool keeps_connection) {
+  if (!is_stream_ || is_complete_ || is_gone_) return;
+  is_complete_ = true;
+  closes_ = closes_ || !keeps_connection;
+  if (!head_.is_http_1_0) pending_ += "0\r\n\r\n";
+  wake_.cancel();
+}
+
+void Connection::on_gone(std::function<void()> callback) {
+  if (is_complete_) return;
+  if (is_gone_)
+    callback();
+  else
+    gone_callback_ = std::move(callback);
+}
+
+void Connection::client_gone() {
+  if (is_gone_) return;
+  is_gone_ = true;
+  pending_.clear();
+  wake_.cancel();
+  if (const std::function<void()> callback = std::exchange(gone_callback_, nullptr))
+    if (!is_complete_) callback();
+}
+
+// Writes what is pending; false when the client is gone.
+asio::awaitable<bool> Connection::send_pending() {
+  while (!pending_.empty()) {
+    const std::string bytes = std::exchange(pending_, std::string());
+    size_t n_sent = 0;
+    while (n_sent < bytes.size()) {
+      n_in_flight_ = bytes.size() - n_sent;
+      arm(server_.options().write_timeout_s);
+      error_code ec;
+      n_sent += co_await socket_.async_write_some(
+          asio::buffer(bytes.data() + n_sent, bytes.size() - n_sent),
+          asio::redirect_error(asio::use_awaitable, ec));
+      if (ec || is_gone_) {
+        client_gone();
+        co_return false;
+      }
+    }
+    n_in_flight_ = 0;
+    last_sent_ = now();
+  }
+  disarm();
+  co_return true;
+}
+
+// Sends pieces as they come and idle bytes between them, until the answer is complete or the client
+// gone; then waits for the watcher, which shares the socket and the buffer.
+asio::awaitable<void> Connection::send_answer() {
+  last_sent_ = now();
+  // An answer that is complete already needs nobody to watch for its reader.
+  if (!is_complete_) {
+    is_watching_ = true;
+    asio::co_spawn(strand(), [self = shared_from_this()] { return self->watch_client(); },
+                   asio::detached);
+  }
+  while (!is_gone_) {
+    if (!pending_.empty()) {
+      if (!co_await send_pending()) break;
+      continue;
+    }
+    if (is_complete_) break;
+    const SteadyTime idle_at = last_sent_ + seconds(server_.options().keepalive_s);
+    if (is_stream_ && now() >= idle_at) {
+      last_sent_ = now();
+      write(idle_);
+      continue;
+    }
+    co_await wait_until(is_stream_ ? idle_at : SteadyTime::max());
+  }
+  const bool was_gone = is_gone_;
+  is_complete_ = true;
+  while (is_watching_) {
+    error_code ignored;
+    socket_.cancel(ignored);
+    co_await wait_until(SteadyTime::max());
+  }
+  is_gone_ = was_gone;
+}
+
+// Reads while the answer is in work: bytes are the next request, an end or an error is the client
+// going.
+asio::awaitable<void> Connection::watch_client() {
+  error_code ec;
+  while (!is_complete_ && !is_gone_) {
+    if (buffer_.size() >= limits::kHeaderBytesMax || has_client_fin_) {
+      co_await probe_half_closed();
+      break;
+    }
+    const size_t n = co_await socket_.async_read_some(
+        buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, ec));
+    if (!ec) {
+      buffer_.commit(n);
+    } else if (ec == asio::error::eof) {
+      has_client_fin_ = true;
+      if (head_.is_http_1_0) client_gone();
+    } else {
+      if (ec != asio::error::operation_aborted) client_gone();
+      break;
+    }
+  }
+  is_watching_ = false;
+  wake_.cancel();
+}
+
+// The client has sent its FIN (or so much that reading on would buffer it): a comment or an interim
+// answer draws a reset if nobody is there, and the error event tells.
+asio::awaitable<void> Connection::probe_half_closed() {
+  if (has_client_fin_ && is_stream_) write(": \n\n");
+  if (has_client_fin_ && !has_begun_) pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+  wake_.cancel();
+  error_code ec;
+  co_await socket_.async_wait(Socket::wait_error, asio::redirect_error(asio::use_awaitable, ec));
+  if (ec != asio::error::operation_aborted) client_gone();
+}
+
+// ---- Server ---------------------------------------------------------------------------------------
+
+void BeastServer::add(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  connections_.insert(connection);
+}
+
+void BeastServer::remove(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  connections_.erase(connection);
+  --n_connections_;
+  if (connections_.empty()) is_empty_.notify_all();
+}
+
+Result<void> BeastServer::listen_on(const std::string& address, bool is_first) {
+  error_code ec;
+  const asio::ip::address ip = asio::ip::make_address(address, ec);
+  if (ec) return Error{Refusal::FlagValue, fmt::format("{} is no IP address", address)};
+  const tcp::endpoint endpoint(ip, is_first ? options_.port : port_);
+  auto acceptor = std::make_shared<Acceptor>(asio::make_strand(context_));
+  acceptor->open(endpoint.protocol(), ec);
+  if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
+  if (!ec && ip.is_v6()) acceptor->set_option(asio::ip::v6_only(true), ec);
+  if (!ec) acceptor->bind(endpoint, ec);
+  const bool is_absent = ec == asio::error::address_family_not_supported ||
+                         ec == boost::system::errc::address_not_available;
+  if (!ec) acceptor->listen(asio::socket_base::max_listen_connections, ec);
+  // A port that the system chose may be taken at the further addresses: nobody asked for them.
+  if (ec && !is_first && (is_absent || options_.port == 0)) return {};
+  if (ec)
+    return Error{Refusal::PortTaken,
+                 fmt::format("{} port {}: {}", address, endpoint.port(), ec.message())};
+  if (is_first) port_ = acceptor->local_endpoint().port();
+  acceptors_.push_back(std::move(acceptor));
+  return {};
+}
+
+Result<void> BeastServer::listen() {
+  for (const std::string& address : options_.addresses)
+    ROOST_TRY_DO(listen_on(address, acceptors_.empty()));
+  for (const auto& acceptor : acceptors_)
+    asio::co_spawn(acceptor->get_executor(), accept(acceptor), asio::detached);
+  for (int i = 0; i < options_.n_threads; ++i) {
+    threads_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "roost-http");
+      context_.run();
+    });
+  }
+  return {};
+}
+
+asio::awaitable<void> BeastServer::accept(std::shared_ptr<Acceptor> acceptor) {
+  for (;;) {
+    error_code ec;
+    Strand strand = asio::make_strand(context_);
+    Socket socket(strand);
+    co_await acceptor->async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
+    if (ec == asio::error::operation_aborted || !acceptor->is_open()) co_return;
+    if (ec) {
+      // Out of descriptors, most likely: others must end before another can begin.
+      log(LogLevel::kWarning, "accept_failed", {{"reason", ec.message()}});
+      Timer pause(acceptor->get_executor(), std::chrono::milliseconds(100));
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      continue;
+    }
+    const size_t n = ++n_connections_;
+    if (n > options_.connections_max + options_.reserve_connections) {
+      --n_connections_;
+      asio::co_spawn(strand, turn_away(std::move(socket)), asio::detached);
+      continue;
+    }
+    auto connection = std::make_shared<Connection>(std::move(socket), *this,
+                                                   n > options_.connections_max);
+    add(connection);
+    asio::co_spawn(strand, [connection] { return connection->run(); }, asio::detached);
+  }
+}
+
+// One short answer without reading anything; a flood of these is closed without a word.
+asio::awaitable<void> BeastServer::turn_away(Socket socket) {
+  if (++n_turned_away_ <= options_.reserve_connections) {
+    const HttpResponse response = handlers_.refuse(
+        Error{Refusal::HttpConnections, fmt::format("at most {}", options_.connections_max)});
+    const std::string bytes = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nServer: roost\r\nContent-Type: {}\r\nRetry-After: "
+        "1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
+        response.content_type, response.body.size(), response.body);
+    error_code ec;
+    socket.non_blocking(true, ec);
+    socket.write_some(asio::buffer(bytes), ec);
+    socket.shutdown(tcp::socket::shutdown_send, ec);
+    // The client's request is on its way: taking it keeps the answer from being reset.
+    Timer pause(socket.get_executor(), std::chrono::milliseconds(200));
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+    std::string sink(kReadBytes, '\0');
+    socket.read_some(asio::buffer(sink), ec);
+  }
+  --n_turned_away_;
+}
+
+void BeastServer::stop(double timeout_s) {
+  for (const auto& acceptor : acceptors_)
+    asio::post(acceptor->get_executor(), [acceptor] {
+      error_code ignored;
+      acceptor->close(ignored);
+    });
+  std::unique_lock lock(mutex_);
+  for (const auto& connection : connections_)
+    asio::post(connection->strand(), [connection] { connection->close_if_idle(); });
+  is_empty_.wait_for(lock, seconds(timeout_s), [this] { return connections_.empty(); });
+}
+
+// Ends every connection and waits until their coroutines have: none may outlive the handlers.
+void BeastServer::close_all() {
+  stop(0);
+  std::unique_lock lock(mutex_);
+  for (const auto& connection : connections_)
+    asio::post(connection->strand(), [connection] { connection->abort(); });
+  is_empty_.wait_for(lock, std::chrono::seconds(5), [this] { return connections_.empty(); });
+}
+
+}  // namespace
+
+std::string_view HttpRequest::header(std::string_view lower_case_name) const {
+  for (const auto& [name, value] : headers)
+    if (name == lower_case_name) return value;
+  return {};
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options,
+                                                      HttpHandlers handlers) {
+  auto server = std::make_unique<BeastServer>(options, std::move(handlers));
+  ROOST_TRY_DO(server->listen());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace roost

@@ -1,0 +1,48 @@
+// Everything of a loaded model that a request needs: the engine, the text side, names and defaults.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/chat_request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace roost {
+
+// Values of sampling fields that a request leaves out.
+struct SamplingDefaults {
+  double temperature = 1, top_p = 1, min_p = 0;
+  int64_t top_k = 0;
+};
+
+struct ServedModel {
+  std::vector<std::string> ids;  // the served id, then its aliases
+  std::string digest;            // hex, of the configuration and the tensors' names and shapes
+  Tokenizer tokenizer;
+  ChatTemplate chat_template;
+  RequestRules rules;
+  std::vector<std::string> added_tokens;  // texts that would be control tokens in a prompt
+  std::vector<int32_t> end_tokens;
+  SamplingDefaults defaults;
+  std::optional<bool> thinking;  // the server's default; absent: the template's
+  int64_t context_train = 0, n_parameters = 0, n_bytes = 0;
+  int64_t created = 0;             // Unix seconds of the start
+  std::shared_ptr<Engine> engine;  // ends before the text side
+};
+
+// "roost-<version>-<first 8 digits of the digest>".
+std::string fingerprint_of(const ServedModel& model);
+
+// Fills rules and added_tokens from the tokenizer, the template and its source.
+void derive_rules(ServedModel& model, const std::string& template_source);
+
+// How a request is sampled: its own values, else the defaults; a missing seed is drawn by the caller.
+SampleParams sample_params_of(const GenerationFields& fields, const SamplingDefaults& defaults,
+                              uint64_t seed);
+
+}  // namespace roost

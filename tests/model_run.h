@@ -1,0 +1,149 @@
+// A model under test: runs rows of several sequences in any cut, and shows every byte that must not
+// depend on the cut.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "model/qwen35.h"
+#include "weights/weights.h"
+
+namespace roost::testing {
+
+inline std::shared_ptr<const ModelWeights> load_model(const std::string& folder) {
+  auto text = read_file(folder + "/config.json", limits::kConfigBytesMax);
+  ROOST_CHECK(text);
+  auto config = parse_config(json::parse(*text).value());
+  ROOST_CHECK(config);
+  auto checkpoint = Checkpoint::open(folder);
+  ROOST_CHECK(checkpoint);
+  auto weights = load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint).value()), std::move(config).value());
+  ROOST_CHECK(weights);
+  return std::make_shared<const ModelWeights>(std::move(weights).value());
+}
+
+// Rows to run for one sequence in one step.
+struct Feed {
+  int sequence = 0;
+  std::vector<int32_t> tokens;
+};
+
+class ModelRun {
+ public:
+  // Pages come from a free list shuffled by page_seed.
+  ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context, int64_t rows_max, uint64_t page_seed)
+      : weights_(weights),
+        ops_(ops),
+        model_(weights, ops, rows_max, rows_max),
+        state_(ModelState::create(weights.config, ops.activation(), pages_for(n_sequences, context),
+                                  static_cast<int32_t>(n_sequences), 0)),
+        sequences_(static_cast<size_t>(n_sequences)) {
+    std::vector<int32_t> free(static_cast<size_t>(state_.n_pages));
+    for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
+    std::shuffle(free.begin(), free.end(), std::mt19937_64(page_seed));
+    std::vector<int32_t> slots(sequences_.size());
+    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
+    std::shuffle(slots.begin(), slots.end(), std::mt19937_64(page_seed + 1));
+    const size_t n_pages = static_cast<size_t>((context + kPageTokens - 1) / kPageTokens);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      sequences_[s].slot = slots[s];
+      sequences_[s].pages.assign(free.begin() + static_cast<int64_t>(s * n_pages),
+                                 free.begin() + static_cast<int64_t>((s + 1) * n_pages));
+    }
+  }
+
+  Qwen35& model() { return model_; }
+  const ModelState& state() const { return state_; }
+
+  // One step; the logits of every fed row, appended to its sequence's rows.
+  void step(const std::vector<Feed>& feeds) {
+    std::vector<int32_t> tokens, positions, logit_rows;
+    std::vector<RowSpan> rows;
+    std::vector<DeltaSpan> delta;
+    for (const Feed& feed : feeds) {
+      Sequence& s = sequences_[static_cast<size_t>(feed.sequence)];
+      const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(feed.tokens.size());
+      rows.push_back({first, n, s.n_tokens, s.pages.data()});
+      delta.push_back({.first_row = first, .n_new = n, .store_after = n, .first_packed = first, .slot = s.slot});
+      for (int32_t i = 0; i < n; ++i) {
+        tokens.push_back(feed.tokens[static_cast<size_t>(i)]);
+        positions.insert(positions.end(), 3, s.n_tokens + i);
+        logit_rows.push_back(first + i);
+      }
+      s.n_tokens += n;
+    }
+    const int64_t v = weights_.config.vocabulary, n_rows = static_cast<int64_t>(tokens.size());
+    std::vector<float> logits(static_cast<size_t>(n_rows * v));
+    const Tensor out{.data = reinterpret_cast<std::byte*>(logits.data()), .dtype = DType::kF32, .shape = {n_rows, v}};
+    model_.forward({.tokens = tokens, .positions = positions, .rows = rows, .delta_rows = delta,
+                    .logit_rows = logit_rows, .logits = out},
+                   state_);
+    int64_t row = 0;
+    for (const Feed& feed : feeds) {
+      std::vector<float>& to = sequences_[static_cast<size_t>(feed.sequence)].logits;
+      const int64_t n = static_cast<int64_t>(feed.tokens.size());
+      to.insert(to.end(), logits.begin() + row * v, logits.begin() + (row + n) * v);
+      row += n;
+    }
+  }
+
+  // [tokens run so far, V]
+  const std::vector<float>& logits(int sequence) const { return sequences_[static_cast<size_t>(sequence)].logits; }
+
+  // K/V of every token in order, then states and conv tails of every layer, as bytes.
+  std::vector<std::byte> memory_of(int sequence) const {
+    const Sequence& s = sequences_[static_cast<size_t>(sequence)];
+    std::vector<std::byte> bytes;
+    const auto append = [&](const Tensor& t) { bytes.insert(bytes.end(), t.data, t.data + t.n_bytes()); };
+    for (const ModelState::Pages& p : state_.pages) {
+      for (const Tensor& pool : {p.k, p.v}) {
+        for (int32_t t = 0; t < s.n_tokens; ++t) {
+          const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
+          for (int64_t head = 0; head < page.dim(0); ++head) append(page.at(head).at(t % kPageTokens));
+        }
+      }
+    }
+    for (const ModelState::Delta& d : state_.delta) {
+      append(d.state.at(s.slot));
+      append(d.tail.at(s.slot));
+    }
+    return bytes;
+  }
+
+  // Recurrent state of one gated-delta layer, in layer order among those.
+  Tensor delta_state(int sequence, size_t delta_idx) const {
+    return state_.delta[delta_idx].state.at(sequences_[static_cast<size_t>(sequence)].slot);
+  }
+
+ private:
+  struct Sequence {
+    std::vector<int32_t> pages;
+    int32_t slot = 0, n_tokens = 0;
+    std::vector<float> logits;
+  };
+  static int32_t pages_for(int n_sequences, int64_t context) {
+    return static_cast<int32_t>(n_sequences * ((context + kPageTokens - 1) / kPageTokens) + 3);
+  }
+
+  const ModelWeights& weights_;
+  Ops& ops_;
+  Qwen35 model_;
+  ModelState state_;
+  std::vector<Sequence> sequences_;
+};
+
+// Runs a whole sequence in chunks of the given size.
+inline void run_in_chunks(ModelRun& run, int sequence, const std::vector<int32_t>& tokens, size_t chunk) {
+  for (size_t at = 0; at < tokens.size(); at += chunk) {
+    const size_t end = std::min(at + chunk, tokens.size());
+    run.step({{sequence, {tokens.begin() + static_cast<int64_t>(at), tokens.begin() + static_cast<int64_t>(end)}}});
+  }
+}
+
+}  // namespace roost::testing
