@@ -58,7 +58,8 @@ def pytest_fault(reference):
         return "there is no such file"
     function = name.split("[")[0].split("::")[-1]
     text = (ROOT / path).read_text(encoding="utf-8")
-    match = re.search(rf"((?:^[ \t]*@.*\n)*)^[ \t]*(async )?def {re.escape(function)}\(", text, re.M)
+    match = re.search(rf"((?:^[ \t]*@.*\n)*)^[ \t]*(async )?def {re.escape(function)}\(", text,
+                      re.MULTILINE)
     if not match:
         return f"there is no function {function}"
     return "is skipped" if re.search(r"@.*\b(skip|skipif|xfail)\b", match.group(1)) else ""

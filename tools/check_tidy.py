@@ -33,16 +33,17 @@ BANS = [
     ("the environment is read below apps/", r"\b(secure_)?getenv\b|\benviron\b", ["src/*"],
      ["src/apps/*"]),
     ("not in the C++20 that all compilers have",
-     r"\bstd::(regex|format|vformat|jthread|stop_token|expected|print(ln)?)\b", ["src/*", "tests/*"],
-     []),
+     r"\bstd::(regex|format|vformat|jthread|stop_token|expected|print(ln)?)\b",
+     ["src/*", "tests/*"], []),
     ("floats are not read with from_chars", r"from_chars\([^;]*\b(float|double)\b", ["src/*"], []),
-    ("an exception of our own", r"\bthrow\b(?! away)[^.]*;", ["src/*.cc", "src/*.h"], ["*_test.cc"]),
+    ("an exception of our own", r"\bthrow\b(?! away)[^.]*;", ["src/*.cc", "src/*.h"],
+     ["*_test.cc"]),
     ("a test that sleeps", r"\b(sleep_for|sleep_until|usleep|nanosleep)\b|time\.sleep\(",
      ["*_test.cc", "tests/*"], []),
     ("an address in the network",
-     r"https?://(?!(127\.0\.0\.1|localhost|\[::1\]|THIS-ADDRESS|[\w.-]*\bexample\b|www\.apache\.org/licenses"
-     r"|www\.w3\.org/|json-schema\.org/)|[{%$<\"'])[\w.-]+", ["src/*", "tests/*", "tools/*", "run",
-     "check", ".ci/*", "*.md", "CMake*"], []),
+     r"https?://(?!(127\.0\.0\.1|localhost|\[::1\]|THIS-ADDRESS|[\w.-]*\bexample\b"
+     r"|www\.apache\.org/licenses|www\.w3\.org/|json-schema\.org/)|[{%$<\"'])[\w.-]+",
+     ["src/*", "tests/*", "tools/*", "run", "check", ".ci/*", "*.md", "CMake*"], []),
 ]
 DATA = ["models/*", "tests/golden/*.json", "*/corpus/*", "LICENSE", "tests/fuzz/*/*"]
 
@@ -115,8 +116,9 @@ def functions(lines):
     The code is laid out by clang-format: a function begins at column 0 (column 2 in a class) with
     a line that is no class, namespace or list, and ends at a brace in the same column.
     """
-    other = re.compile(r"\s*(namespace|class|struct|union|enum|extern|template|using|#|//|\}|public:"
-                       r"|private:|if|for|while|switch|do|else|const\w* .*=|static const.*=)")
+    other = re.compile(r"\s*(namespace|class|struct|union|enum|extern|template|using|#|//|\}"
+                       r"|public:|private:|if|for|while|switch|do|else|const\w* .*="
+                       r"|static const.*=)")
     for indent in ("", "  "):
         begin = None
         for index, line in enumerate(lines):

@@ -7,7 +7,7 @@ set -euo pipefail
 
 [ $# -ge 1 ] || { sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" >&2; exit 2; }
 folder=$(realpath -m "$1")
-command=${2:-./run run models/fledgling -p 'Count from 1 to 40.' --temperature 0 --no-think && ./check}
+command=${2:-./run run models/fledgling -p Hello --temperature 0 --no-think && ./check}
 repository=$(cd "$(dirname "$0")/.." && pwd)
 
 [ -x "$folder/usr/bin/apt-get" ] || debootstrap --variant=minbase bookworm "$folder"

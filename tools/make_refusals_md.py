@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/REFUSALS.md from src/base/refusals.def; with --check only says whether it is stale."""
+"""Writes docs/REFUSALS.md from src/base/refusals.def; with --check says whether it is stale."""
 import re
 import sys
 

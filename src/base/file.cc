@@ -21,12 +21,14 @@ struct Close {
   }
 };
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string reason() {
+  return std::generic_category().message(errno);
+}
 
 // Size of an open regular file. Anything else (a folder, a pipe, a device) has no bytes to read to
 // the end and is refused.
 Result<size_t> size_of(int fd, const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return Error{Refusal::FileRead, path + ": " + reason()};
   if (!S_ISREG(info.st_mode)) return Error{Refusal::FileRead, path + ": not a regular file"};
   return static_cast<size_t>(info.st_size);
@@ -66,7 +68,7 @@ Result<std::string> read_file(const std::string& path, size_t n_bytes_max) {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return path.find('\0') == std::string::npos && ::stat(path.c_str(), &info) == 0 &&
          S_ISREG(info.st_mode);
 }

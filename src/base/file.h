@@ -18,7 +18,9 @@ bool file_exists(const std::string& path);  // as a regular file
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
-  std::span<const std::byte> bytes() const { return {data_.get(), data_ ? data_.get_deleter().n_bytes : 0}; }
+  std::span<const std::byte> bytes() const {
+    return {data_.get(), data_ ? data_.get_deleter().n_bytes : 0};
+  }
 
  private:
   struct Unmap {

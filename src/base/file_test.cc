@@ -64,7 +64,8 @@ TEST_F(FileTest, that_is_too_large_is_refused_with_both_numbers) {
   const Result<std::string> read = read_file(make("a", "12345"), 4);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().refusal, Refusal::FileRead);
-  EXPECT_NE(read.error().detail.find("5 bytes, at most 4"), std::string::npos) << read.error().detail;
+  EXPECT_NE(read.error().detail.find("5 bytes, at most 4"), std::string::npos)
+      << read.error().detail;
 }
 
 TEST_F(FileTest, folders_and_pipes_are_refused_without_waiting) {
@@ -82,7 +83,9 @@ TEST_F(FileTest, a_zero_byte_in_a_path_does_not_cut_it) {
   EXPECT_FALSE(file_exists(file));
 }
 
-TEST_F(FileTest, exists_as_a_regular_file_only) { EXPECT_TRUE(file_exists(make("a", ""))); }
+TEST_F(FileTest, exists_as_a_regular_file_only) {
+  EXPECT_TRUE(file_exists(make("a", "")));
+}
 
 }  // namespace
 }  // namespace roost

@@ -13,8 +13,8 @@ namespace roost {
 std::string sha256_hex(std::span<const std::byte> bytes) {
   std::array<unsigned char, 32> digest{};
   unsigned int n_digest = 0;
-  ROOST_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest.data(), &n_digest, EVP_sha256(),
-                         nullptr) == 1);
+  ROOST_CHECK(
+      EVP_Digest(bytes.data(), bytes.size(), digest.data(), &n_digest, EVP_sha256(), nullptr) == 1);
   ROOST_CHECK(n_digest == digest.size());
   static constexpr char kHex[] = "0123456789abcdef";
   std::string text;

@@ -88,7 +88,9 @@ struct Value::Compound {
   mutable std::atomic<MemberIndex*> index{nullptr};
 };
 
-void Value::Box::Delete::operator()(Compound* compound) const { delete compound; }
+void Value::Box::Delete::operator()(Compound* compound) const {
+  delete compound;
+}
 
 Value::Box::Box(const Box& other) {
   struct Pair {
@@ -165,9 +167,15 @@ Value Value::boolean(bool b) {
   return value;
 }
 
-Value Value::integer(int64_t i) { return spelled(std::to_string(i)); }
-Value Value::unsigned_integer(uint64_t u) { return spelled(std::to_string(u)); }
-Value Value::real(double d) { return spelled(python_repr(d)); }
+Value Value::integer(int64_t i) {
+  return spelled(std::to_string(i));
+}
+Value Value::unsigned_integer(uint64_t u) {
+  return spelled(std::to_string(u));
+}
+Value Value::real(double d) {
+  return spelled(python_repr(d));
+}
 
 Value Value::spelled(std::string number) {
   Value value(Type::kNumber);
@@ -181,7 +189,9 @@ Value Value::string(std::string s) {
   return value;
 }
 
-Value Value::array() { return Value(Type::kArray); }
+Value Value::array() {
+  return Value(Type::kArray);
+}
 
 Value Value::array(std::vector<Value> items) {
   Value value(Type::kArray);
@@ -189,7 +199,9 @@ Value Value::array(std::vector<Value> items) {
   return value;
 }
 
-Value Value::object() { return Value(Type::kObject); }
+Value Value::object() {
+  return Value(Type::kObject);
+}
 
 Value Value::object(std::vector<Member> members) {
   Value value(Type::kObject);
@@ -375,15 +387,18 @@ struct Cursor {
   }
 };
 
-bool is_compound(const Value& value) { return value.is_array() || value.is_object(); }
+bool is_compound(const Value& value) {
+  return value.is_array() || value.is_object();
+}
 
 const std::string* repeated_key(const Value& object) {
   std::vector<const std::string*> keys;
   for (const Member& member : object.members()) keys.push_back(&member.first);
   std::sort(keys.begin(), keys.end(),
             [](const std::string* a, const std::string* b) { return *a < *b; });
-  const auto twin = std::adjacent_find(
-      keys.begin(), keys.end(), [](const std::string* a, const std::string* b) { return *a == *b; });
+  const auto twin =
+      std::adjacent_find(keys.begin(), keys.end(),
+                         [](const std::string* a, const std::string* b) { return *a == *b; });
   return twin != keys.end() ? *twin : nullptr;
 }
 
@@ -551,7 +566,8 @@ std::string python_repr(double d) {
   if (exponent < 0)
     return text + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   const auto n_whole = static_cast<size_t>(exponent) + 1;
-  if (digits.size() <= n_whole) return text + digits + std::string(n_whole - digits.size(), '0') + ".0";
+  if (digits.size() <= n_whole)
+    return text + digits + std::string(n_whole - digits.size(), '0') + ".0";
   return text + digits.substr(0, n_whole) + "." + digits.substr(n_whole);
 }
 

@@ -28,8 +28,8 @@ class Value {
   static Value boolean(bool b);
   static Value integer(int64_t i);
   static Value unsigned_integer(uint64_t u);
-  static Value real(double d);                 // spelled as Python's repr: 1.0, 1e-05; d must be finite
-  static Value spelled(std::string number);    // number must be a JSON number
+  static Value real(double d);  // spelled as Python's repr: 1.0, 1e-05; d must be finite
+  static Value spelled(std::string number);  // number must be a JSON number
   static Value string(std::string s);
   // Overloads and no default arguments, which would need a whole Value inside its own class.
   static Value array();  // empty
@@ -47,17 +47,19 @@ class Value {
 
   bool as_bool() const;
   const std::string& as_string() const;
-  const std::string& number_text() const;       // the spelling
-  double as_double() const;                     // nearest double; huge spellings give ±inf
-  bool is_spelled_as_integer() const;           // no '.', 'e', 'E': Python's int as opposed to float
-  std::optional<int64_t> as_int64() const;      // integral value however spelled ("1e3", "5.0"), if it fits
+  const std::string& number_text() const;  // the spelling
+  double as_double() const;                // nearest double; huge spellings give ±inf
+  bool is_spelled_as_integer() const;      // no '.', 'e', 'E': Python's int as opposed to float
+  std::optional<int64_t> as_int64()
+      const;  // integral value however spelled ("1e3", "5.0"), if it fits
   std::optional<uint64_t> as_uint64() const;
 
-  const std::vector<Value>& items() const;      // of an array
+  const std::vector<Value>& items() const;  // of an array
   std::vector<Value>& items();
-  const std::vector<Member>& members() const;   // of an object, in order, repeated keys kept
+  const std::vector<Member>& members() const;  // of an object, in order, repeated keys kept
   std::vector<Member>& members();
-  const Value* find(std::string_view key) const;  // last member of that key; null pointer if none or not an object
+  const Value* find(std::string_view key)
+      const;  // last member of that key; null pointer if none or not an object
   void set(std::string_view key, Value value);  // replaces the member of that key or appends one
   void push(Value value);                       // appends to an array
 
@@ -97,13 +99,13 @@ bool operator==(const Value& a, const Value& b);  // same types, spellings and o
 // Reads exactly one RFC 8259 document of UTF-8 without BOM. Repeated keys are kept (see below).
 // Refuses, at the first byte that cannot be read on:
 //   json.invalid          "byte 17: a value is missing"
-//   json.invalid_unicode  "byte 17: …", where the ill-formed bytes or the lone surrogate's escape begin
-//   json.too_deep         more than depth_max arrays and objects inside each other
+//   json.invalid_unicode  "byte 17: …", where the ill-formed bytes or the lone surrogate's escape
+//   begin json.too_deep         more than depth_max arrays and objects inside each other
 //   request.too_many_items  more than limits::kJsonValuesMax values
 Result<Value> parse(std::string_view text, size_t depth_max = limits::kJsonDepthMax);
 
-// JSON pointer of the first object, in document order, that has a key twice; nothing if there is none.
-// The key goes to *key where that is asked for.
+// JSON pointer of the first object, in document order, that has a key twice; nothing if there is
+// none. The key goes to *key where that is asked for.
 std::optional<std::string> find_duplicate_key(const Value& value, std::string* key = nullptr);
 
 enum class Style {
@@ -111,7 +113,8 @@ enum class Style {
   kPython,   // {"a": 1, "b": [2]}: json.dumps(..., ensure_ascii=False)
 };
 std::string write(const Value& value, Style style = Style::kCompact);
-void write_string(std::string_view s, std::string& out);  // appends s quoted and escaped, UTF-8 kept
-std::string python_repr(double d);                        // shortest digits that read back: 1.0, 1e-05, 1e+16
+void write_string(std::string_view s,
+                  std::string& out);  // appends s quoted and escaped, UTF-8 kept
+std::string python_repr(double d);    // shortest digits that read back: 1.0, 1e-05, 1e+16
 
 }  // namespace roost::json

@@ -18,7 +18,9 @@ struct Open {
   std::string key;  // of the member whose value comes next
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -37,8 +39,8 @@ class Reader {
   // A zero byte for the end: no place where this is asked takes a zero byte.
   char peek() const { return at_end() ? '\0' : text_[at_]; }
   void skip_blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' ||
-                                  text_[at_] == '\t'))
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
       ++at_;
   }
 
@@ -131,7 +133,8 @@ Result<bool> Reader::attach(Value value) {
 
 Result<void> Reader::open(bool is_array) {
   if (open_.size() == depth_max_)
-    return Error{Refusal::JsonTooDeep, fmt::format("byte {}: nested more than {} deep", at_, depth_max_)};
+    return Error{Refusal::JsonTooDeep,
+                 fmt::format("byte {}: nested more than {} deep", at_, depth_max_)};
   ++at_;
   open_.push_back({.is_array = is_array, .items = {}, .members = {}, .key = {}});
   return {};

@@ -14,7 +14,9 @@ std::string outcome(std::string_view text, size_t depth_max = limits::kJsonDepth
   return std::string(code_of(value.error().refusal)) + ": " + value.error().detail;
 }
 
-bool is_refused(std::string_view text, std::string_view start) { return outcome(text).starts_with(start); }
+bool is_refused(std::string_view text, std::string_view start) {
+  return outcome(text).starts_with(start);
+}
 
 TEST(JsonParse, numbers_keep_their_spelling) {
   for (const std::string number :
@@ -28,8 +30,10 @@ TEST(JsonParse, numbers_keep_their_spelling) {
 }
 
 TEST(JsonParse, documents_are_read_with_all_blanks_and_kinds) {
-  EXPECT_EQ(outcome(" \t\r\n{ \"a\" : [ 1 , true , false , null , \"x\" , { } , [ ] ] , \"b\" : \"\" } \n"),
-            R"({"a":[1,true,false,null,"x",{},[]],"b":""})");
+  EXPECT_EQ(
+      outcome(
+          " \t\r\n{ \"a\" : [ 1 , true , false , null , \"x\" , { } , [ ] ] , \"b\" : \"\" } \n"),
+      R"({"a":[1,true,false,null,"x",{},[]],"b":""})");
   EXPECT_EQ(outcome("\"\""), "\"\"");
   EXPECT_EQ(outcome("[]"), "[]");
   EXPECT_EQ(outcome("null"), "null");
@@ -51,15 +55,51 @@ TEST(JsonParse, what_is_not_json_is_refused_at_its_first_wrong_byte) {
     size_t at;
   };
   const Case cases[] = {
-      {"", 0},           {"  ", 2},         {"[1,]", 3},         {"[1 2]", 3},       {"[,1]", 1},
-      {"{\"a\":1,}", 7}, {"{a:1}", 1},      {"{\"a\" 1}", 5},    {"{\"a\":}", 5},    {"{\"a\"}", 4},
-      {"[1}", 2},        {"{\"a\":1]", 6},  {"[", 1},            {"{", 1},           {"[1", 2},
-      {"01", 1},         {"-", 1},          {"-a", 1},           {"+1", 0},          {".5", 0},
-      {"1.", 2},         {"1.e5", 2},       {"1e", 2},           {"1e+", 3},         {"0x10", 1},
-      {"NaN", 0},        {"Infinity", 0},   {"-Infinity", 1},    {"nul", 3},         {"tru ", 3},
-      {"True", 0},       {"nullx", 4},      {"1 1", 2},          {"[] []", 3},       {"'a'", 0},
-      {"\"a", 2},        {"\"\\x\"", 2},    {"\"\\u12g4\"", 5},  {"\"\\u123", 6},    {"\"\\", 2},
-      {"\"a\nb\"", 2},   {"\"\t\"", 1},     {"[1] // x", 4},     {"/* */1", 0},      {"\xEF\xBB\xBF[]", 0},
+      {"", 0},
+      {"  ", 2},
+      {"[1,]", 3},
+      {"[1 2]", 3},
+      {"[,1]", 1},
+      {"{\"a\":1,}", 7},
+      {"{a:1}", 1},
+      {"{\"a\" 1}", 5},
+      {"{\"a\":}", 5},
+      {"{\"a\"}", 4},
+      {"[1}", 2},
+      {"{\"a\":1]", 6},
+      {"[", 1},
+      {"{", 1},
+      {"[1", 2},
+      {"01", 1},
+      {"-", 1},
+      {"-a", 1},
+      {"+1", 0},
+      {".5", 0},
+      {"1.", 2},
+      {"1.e5", 2},
+      {"1e", 2},
+      {"1e+", 3},
+      {"0x10", 1},
+      {"NaN", 0},
+      {"Infinity", 0},
+      {"-Infinity", 1},
+      {"nul", 3},
+      {"tru ", 3},
+      {"True", 0},
+      {"nullx", 4},
+      {"1 1", 2},
+      {"[] []", 3},
+      {"'a'", 0},
+      {"\"a", 2},
+      {"\"\\x\"", 2},
+      {"\"\\u12g4\"", 5},
+      {"\"\\u123", 6},
+      {"\"\\", 2},
+      {"\"a\nb\"", 2},
+      {"\"\t\"", 1},
+      {"[1] // x", 4},
+      {"/* */1", 0},
+      {"\xEF\xBB\xBF[]", 0},
       {"[1,\xC2\xA0 2]", 3},
   };
   for (const Case& c : cases)
@@ -75,9 +115,10 @@ TEST(JsonParse, what_is_not_unicode_is_refused_where_it_begins) {
     size_t at;
   };
   const Case cases[] = {
-      {"[1,\"ab\xFF\"]", 6},         {"\"\xC3\"", 1},          {"\"\xED\xA0\x80\"", 1},     {"\"\xF4\x90\x80\x80\"", 1},
-      {"[\xFF]", 1},                 {"\"\xE2\x82", 1},        {"{\"k\x80\":1}", 3},        {"\"a\\ud800\"", 2},
-      {"\"\\ud800\\n\"", 1},         {"\"\\ud800\\u0041\"", 1}, {"\"\\ude00\"", 1},         {"\"\\ud83d\\ud83d\"", 1},
+      {"[1,\"ab\xFF\"]", 6},       {"\"\xC3\"", 1},     {"\"\xED\xA0\x80\"", 1},
+      {"\"\xF4\x90\x80\x80\"", 1}, {"[\xFF]", 1},       {"\"\xE2\x82", 1},
+      {"{\"k\x80\":1}", 3},        {"\"a\\ud800\"", 2}, {"\"\\ud800\\n\"", 1},
+      {"\"\\ud800\\u0041\"", 1},   {"\"\\ude00\"", 1},  {"\"\\ud83d\\ud83d\"", 1},
       {"\"ab\\ude00\\ud83d\"", 3},
   };
   for (const Case& c : cases)
@@ -123,7 +164,8 @@ TEST(JsonParse, every_cut_of_a_document_is_refused_at_its_end) {
   for (size_t n = 0; n < text.size(); ++n) {
     const Result<Value> value = parse(std::string_view(text).substr(0, n));
     ASSERT_FALSE(value) << n;
-    EXPECT_TRUE(value.error().refusal == Refusal::JsonInvalid || value.error().refusal == Refusal::JsonUnicode);
+    EXPECT_TRUE(value.error().refusal == Refusal::JsonInvalid ||
+                value.error().refusal == Refusal::JsonUnicode);
   }
 }
 

@@ -14,7 +14,9 @@
 namespace roost::json {
 namespace {
 
-Value number(std::string spelling) { return Value::spelled(std::move(spelling)); }
+Value number(std::string spelling) {
+  return Value::spelled(std::move(spelling));
+}
 
 TEST(JsonValue, integral_numbers_are_integers_however_spelled) {
   struct Case {
@@ -45,7 +47,8 @@ TEST(JsonValue, integral_numbers_are_integers_however_spelled) {
       {"1e-99999999999999999999", std::nullopt},
       {"100000000000000000000000000000e-28", 10},
   };
-  for (const Case& c : cases) EXPECT_EQ(number(std::string(c.spelling)).as_int64(), c.value) << c.spelling;
+  for (const Case& c : cases)
+    EXPECT_EQ(number(std::string(c.spelling)).as_int64(), c.value) << c.spelling;
 }
 
 TEST(JsonValue, unsigned_integers_reach_the_full_range) {
@@ -113,11 +116,14 @@ TEST(JsonValue, spelled_doubles_read_back_the_same) {
 }
 
 TEST(JsonValue, writes_as_python_does_or_compactly) {
-  const Value value = *parse(R"({"a":[1,2.50,{"é":"ü\n\u0001\"\\/\u007f"}],"b":{},"c":[],"d":null,"e":true})");
+  const Value value =
+      *parse(R"({"a":[1,2.50,{"é":"ü\n\u0001\"\\/\u007f"}],"b":{},"c":[],"d":null,"e":true})");
   EXPECT_EQ(write(value),
-            "{\"a\":[1,2.50,{\"é\":\"ü\\n\\u0001\\\"\\\\/\x7F\"}],\"b\":{},\"c\":[],\"d\":null,\"e\":true}");
+            "{\"a\":[1,2.50,{\"é\":\"ü\\n\\u0001\\\"\\\\/"
+            "\x7F\"}],\"b\":{},\"c\":[],\"d\":null,\"e\":true}");
   EXPECT_EQ(write(value, Style::kPython),
-            "{\"a\": [1, 2.50, {\"é\": \"ü\\n\\u0001\\\"\\\\/\x7F\"}], \"b\": {}, \"c\": [], \"d\": null, \"e\": true}");
+            "{\"a\": [1, 2.50, {\"é\": \"ü\\n\\u0001\\\"\\\\/\x7F\"}], \"b\": {}, \"c\": [], "
+            "\"d\": null, \"e\": true}");
   std::string out = "x";
   write_string("\b\f\r\t\x1f", out);
   EXPECT_EQ(out, "x\"\\b\\f\\r\\t\\u001f\"");
@@ -127,8 +133,9 @@ TEST(JsonValue, equality_sees_every_part) {
   const Value value = *parse(R"({"a":[1,true,"x",null],"b":2})");
   EXPECT_TRUE(value == *parse(R"( {"a": [1,true,"x",null], "b": 2} )"));
   for (const std::string_view other :
-       {R"({"a":[1,true,"x",null],"b":2.0})", R"({"a":[1,false,"x",null],"b":2})", R"({"a":[1,true,"y",null],"b":2})",
-        R"({"b":2,"a":[1,true,"x",null]})", R"({"a":[1,true,"x"],"b":2})", R"({"a":[1,true,"x",null]})",
+       {R"({"a":[1,true,"x",null],"b":2.0})", R"({"a":[1,false,"x",null],"b":2})",
+        R"({"a":[1,true,"y",null],"b":2})", R"({"b":2,"a":[1,true,"x",null]})",
+        R"({"a":[1,true,"x"],"b":2})", R"({"a":[1,true,"x",null]})",
         R"({"a":["1",true,"x",null],"b":2})", "[]", "null"})
     EXPECT_FALSE(value == *parse(other)) << other;
 }
@@ -151,9 +158,11 @@ TEST(JsonValue, large_objects_behave_as_small_ones) {
     Value value = Value::object();
     std::vector<std::pair<std::string, int64_t>> model;
     for (int i = 0; i < 3000; ++i) {
-      const std::string key = "k" + std::to_string(random.next_u64() % static_cast<uint64_t>(n_keys));
+      const std::string key =
+          "k" + std::to_string(random.next_u64() % static_cast<uint64_t>(n_keys));
       const uint64_t action = random.next_u64() % 8;
-      const auto last = std::find_if(model.rbegin(), model.rend(), [&](const auto& m) { return m.first == key; });
+      const auto last =
+          std::find_if(model.rbegin(), model.rend(), [&](const auto& m) { return m.first == key; });
       if (action < 4) {
         value.set(key, Value::integer(i));
         if (last != model.rend())
@@ -190,7 +199,8 @@ TEST(JsonValue, finding_and_setting_do_not_walk_a_large_object) {
 
 TEST(JsonValue, several_threads_may_find_at_once) {
   Value value = Value::object();
-  for (int i = 0; i < 1000; ++i) value.members().emplace_back("key" + std::to_string(i), Value::integer(i));
+  for (int i = 0; i < 1000; ++i)
+    value.members().emplace_back("key" + std::to_string(i), Value::integer(i));
   std::vector<std::thread> threads;
   std::atomic<int> n_found{0};
   for (int t = 0; t < 4; ++t)

@@ -8,7 +8,8 @@ namespace roost::limits {
 
 // JSON of requests (spec of the server, reading a body).
 inline constexpr size_t kJsonDepthMax = 128;
-inline constexpr size_t kJsonValuesMax = size_t{1} << 22;  // bounds what a small text can make: 80 bytes a value
+inline constexpr size_t kJsonValuesMax =
+    size_t{1} << 22;  // bounds what a small text can make: 80 bytes a value
 inline constexpr size_t kBodyBytesMax = size_t{64} << 20;
 inline constexpr size_t kErrorValueBytesMax = 64;  // user bytes quoted in an error text
 
@@ -17,7 +18,8 @@ inline constexpr size_t kHeaderBytesMax = size_t{64} << 10;
 inline constexpr size_t kTargetBytesMax = size_t{8} << 10;
 inline constexpr size_t kConnectionsMax = 1000;
 inline constexpr size_t kQueueMax = 64;
-inline constexpr size_t kStreamBufferBytesMax = size_t{1} << 20;  // unsent bytes of one reply; more means a reader that has stalled
+inline constexpr size_t kStreamBufferBytesMax =
+    size_t{1} << 20;  // unsent bytes of one reply; more means a reader that has stalled
 
 // Requests.
 inline constexpr size_t kMessagesMax = 8192;
@@ -41,7 +43,8 @@ inline constexpr size_t kTemplateStepsMax = 50'000'000;
 inline constexpr size_t kTemplateOutputBytesMax = size_t{256} << 20;
 inline constexpr int kTemplateDepthMax = 64;
 
-// Model geometry: larger than any member of the family, small enough that products of sizes fit 64 bits.
+// Model geometry: larger than any member of the family, small enough that products of sizes fit 64
+// bits.
 inline constexpr int64_t kDimensionMax = int64_t{1} << 20;
 inline constexpr int64_t kLayersMax = 1024;
 inline constexpr int64_t kContextMax = int64_t{1} << 20;

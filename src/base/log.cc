@@ -85,7 +85,9 @@ void write_whole(std::string_view line) {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { level_shown = level; }
+void set_log_level(LogLevel level) {
+  level_shown = level;
+}
 
 void log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (level > level_shown.load(std::memory_order_relaxed)) return;

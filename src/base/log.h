@@ -15,7 +15,8 @@ struct LogField {
 };
 
 void set_log_level(LogLevel level);  // at start, before threads
-// "2026-01-02T03:04:05.678Z info loaded weights bytes=15373736 ms=12"; thread-safe, one write a line.
+// "2026-01-02T03:04:05.678Z info loaded weights bytes=15373736 ms=12"; thread-safe, one write a
+// line.
 void log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
 }  // namespace roost

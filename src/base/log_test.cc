@@ -30,7 +30,8 @@ std::string line_of(std::initializer_list<LogField> fields) {
 }
 
 TEST_F(LogTest, a_line_has_time_level_event_and_fields) {
-  EXPECT_EQ(line_of({{"bytes", "15373736"}, {"ms", "12"}}), "info loaded weights bytes=15373736 ms=12");
+  EXPECT_EQ(line_of({{"bytes", "15373736"}, {"ms", "12"}}),
+            "info loaded weights bytes=15373736 ms=12");
   EXPECT_EQ(line_of({}), "info loaded weights");
 }
 
@@ -38,8 +39,12 @@ TEST_F(LogTest, a_value_cannot_forge_a_line_a_field_or_a_terminal_control) {
   EXPECT_EQ(line_of({{"path", "a b"}}), R"(info loaded weights path="a b")");
   EXPECT_EQ(line_of({{"path", "x=1"}}), R"(info loaded weights path="x=1")");
   EXPECT_EQ(line_of({{"path", ""}}), R"(info loaded weights path="")");
-  EXPECT_EQ(line_of({{"path", "a\nb\"\\\x1b[31m"}}), R"(info loaded weights path="a\nb\"\\\u001b[31m")");
-  EXPECT_EQ(line_of({{"path", "\xC2\x9B" "31m\u2028"}}), R"(info loaded weights path="\u009b31m\u2028")");
+  EXPECT_EQ(line_of({{"path", "a\nb\"\\\x1b[31m"}}),
+            R"(info loaded weights path="a\nb\"\\\u001b[31m")");
+  EXPECT_EQ(line_of({{"path",
+                      "\xC2\x9B"
+                      "31m\u2028"}}),
+            R"(info loaded weights path="\u009b31m\u2028")");
   EXPECT_EQ(line_of({{"path", "é\xFF"}}), "info loaded weights path=\"é\uFFFD\"");
 }
 

@@ -46,7 +46,8 @@ std::string random_base62(Random& random, int n_chars) {
 }
 
 uint64_t SeededRandom::next_u64() {
-  // SplitMix64 (Steele, Lea, Flood 2014): a counter of golden-ratio steps through a mixing function.
+  // SplitMix64 (Steele, Lea, Flood 2014): a counter of golden-ratio steps through a mixing
+  // function.
   state_ += 0x9E3779B97F4A7C15u;
   uint64_t z = state_;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;

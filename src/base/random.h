@@ -12,7 +12,7 @@ class Random {
   virtual uint64_t next_u64() = 0;  // callable from any thread
 };
 
-Random& system_random();                        // the kernel's generator
+Random& system_random();  // the kernel's generator
 std::string random_base62(Random& random, int n_chars);
 
 // SplitMix64: a small generator for tests and for everything that is seeded.

@@ -25,9 +25,15 @@ const Row& row_of(Refusal refusal) {
 
 }  // namespace
 
-std::string_view code_of(Refusal refusal) { return row_of(refusal).code; }
-int http_status_of(Refusal refusal) { return row_of(refusal).http_status; }
-std::string_view sentence_of(Refusal refusal) { return row_of(refusal).sentence; }
+std::string_view code_of(Refusal refusal) {
+  return row_of(refusal).code;
+}
+int http_status_of(Refusal refusal) {
+  return row_of(refusal).http_status;
+}
+std::string_view sentence_of(Refusal refusal) {
+  return row_of(refusal).sentence;
+}
 
 std::string to_string(const Error& error) {
   std::string text(code_of(error.refusal));

@@ -21,7 +21,8 @@ TEST(Refusals, have_stable_codes_of_a_group_and_a_name) {
   for (const Refusal refusal : kAll) {
     const std::string code(code_of(refusal));
     EXPECT_TRUE(codes.insert(code).second) << code << " is there twice";
-    EXPECT_EQ(code.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."), std::string::npos) << code;
+    EXPECT_EQ(code.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."), std::string::npos)
+        << code;
     const size_t dot = code.find('.');
     ASSERT_NE(dot, std::string::npos) << code;
     EXPECT_GT(dot, 0u) << code;
@@ -40,7 +41,8 @@ TEST(Refusals, have_an_http_status_of_an_error_and_a_sentence) {
 TEST(Refusals, are_shown_with_code_sentence_and_detail) {
   EXPECT_EQ(to_string(Error{Refusal::FileMissing, "a/b"}),
             "file.missing: a file is not there or cannot be opened (a/b)");
-  EXPECT_EQ(to_string(Error{Refusal::EmptyPrompt, ""}), "request.empty_prompt: the prompt is empty");
+  EXPECT_EQ(to_string(Error{Refusal::EmptyPrompt, ""}),
+            "request.empty_prompt: the prompt is empty");
 }
 
 Result<int> half(int n) {

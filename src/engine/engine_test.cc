@@ -19,13 +19,14 @@ namespace {
 thread_local int64_t n_allocations = 0;
 }  // namespace
 
-void* operator new(size_t n) {
+// Not inlined, or g++ sees malloc's pointer reach delete and warns.
+[[gnu::noinline]] void* operator new(size_t n) {
   ++n_allocations;
   if (void* p = std::malloc(n)) return p;
   std::abort();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace roost {
 namespace {
@@ -190,7 +191,9 @@ TEST(Engine, refuses_what_cannot_run) {
   EXPECT_EQ(long_one.error().refusal, Refusal::RequestTooLong);
   EXPECT_EQ(long_one.error().detail, "64 tokens > 63 maximum; this model's maximum context length is 64 tokens");
   EXPECT_EQ(engine->submit(request({1'000'000}, 5), listener.sink()).error().refusal, Refusal::FieldRange);
-  EXPECT_EQ(ask(*engine, request(std::vector<int32_t>(63, 1), 5)).tokens.size(), 1u);
+  EngineRequest longest = request(std::vector<int32_t>(63, 1), 5);
+  longest.ignore_end_tokens = true;
+  EXPECT_EQ(ask(*engine, longest).tokens.size(), 1u);
   engine->drain();
   EXPECT_EQ(engine->submit(request({1}, 5), listener.sink()).error().refusal, Refusal::ServerDraining);
 }

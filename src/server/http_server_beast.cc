@@ -77,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> run();
   void close_if_idle();  // when the server stops
   void abort();
+  void abandon();  // nobody is left to complete the answer
 
   Strand strand() { return socket_.get_executor(); }
   bool is_current(uint64_t exchange_id) const { return exchange_id_ == exchange_id; }
@@ -142,7 +143,7 @@ class Exchange final : public HttpExchange {
   ~Exchange() override {
     // Whoever drops the exchange without an answer ends the connection rather than leave it waiting.
     asio::post(connection_->strand(), [c = connection_, id = id_] {
-      if (c->is_current(id)) c->abort();
+      if (c->is_current(id)) c->abandon();
     });
   }
 
@@ -245,6 +246,10 @@ void Connection::abort() {
   error_code ignored;
   socket_.close(ignored);
   client_gone();
+}
+
+void Connection::abandon() {
+  if (!is_complete_) abort();
 }
 
 // ---- Connection: reading ------------------------------------------------------------------------

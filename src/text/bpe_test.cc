@@ -23,7 +23,8 @@ std::vector<Token> merge_by_the_rule(const std::vector<Merge>& merges, std::stri
   std::vector<Token> tokens;
   for (const char c : piece) tokens.push_back(static_cast<unsigned char>(c));
   std::map<std::pair<Token, Token>, size_t> rank_of;
-  for (size_t rank = 0; rank < merges.size(); ++rank) rank_of[{merges[rank].left, merges[rank].right}] = rank;
+  for (size_t rank = 0; rank < merges.size(); ++rank)
+    rank_of[{merges[rank].left, merges[rank].right}] = rank;
   while (true) {
     size_t best_rank = merges.size();
     size_t best = 0;
@@ -72,7 +73,8 @@ Rules random_rules(SeededRandom& random, int n_letters, int n_merges) {
 }
 
 TEST(Bpe, does_the_lowest_merge_first_and_of_equal_ones_the_leftmost) {
-  const std::vector<Merge> merges = {{'b', 'c', 256}, {'a', 'a', 257}, {'a', 256, 258}, {257, 'a', 259}};
+  const std::vector<Merge> merges = {
+      {'b', 'c', 256}, {'a', 'a', 257}, {'a', 256, 258}, {257, 'a', 259}};
   const Bpe bpe(bytes_as_tokens(), merges, 1);
   Bpe::Scratch scratch(100);
   const auto tokens_of = [&](std::string_view piece) {
@@ -117,7 +119,8 @@ TEST(Bpe, pieces_met_before_are_told_apart_by_every_byte) {
   Bpe::Scratch small(1);  // one place for all pieces
   for (int i = 0; i < 2000; ++i) {
     std::string piece;
-    for (uint64_t n = random.next_u64() % 18; n > 0; --n) piece += static_cast<char>('a' + random.next_u64() % 2);
+    for (uint64_t n = random.next_u64() % 18; n > 0; --n)
+      piece += static_cast<char>('a' + random.next_u64() % 2);
     if (i % 3 == 0) piece += '\0';
     std::vector<Token> out;
     rules.bpe.encode(piece, small, out);

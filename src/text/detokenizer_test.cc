@@ -38,7 +38,8 @@ TEST(Detokenizer, an_incomplete_end_is_one_replacement_and_the_next_text_begins_
 
 TEST(Detokenizer, every_cut_of_any_bytes_gives_the_same_text_in_whole_characters) {
   SeededRandom random(11);
-  static constexpr unsigned char kBytes[] = {'a', 0x80, 0xA0, 0xBF, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xFF};
+  static constexpr unsigned char kBytes[] = {'a',  0x80, 0xA0, 0xBF, 0xC3, 0xE0,
+                                             0xE2, 0xED, 0xF0, 0xF4, 0xFF};
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
     for (uint64_t n = random.next_u64() % 12; n > 0; --n)

@@ -24,7 +24,8 @@ TEST(Normalize, composes_orders_and_keeps) {
   EXPECT_EQ(nfc("a\u0302\u0323!"), "\u1EAD!");  // marks in the other order
   EXPECT_EQ(nfc("\u1112\u1161\u11AB"), "\uD55C");
   EXPECT_EQ(nfc("\uD55C"), "\uD55C");
-  EXPECT_EQ(nfc("\uAC00\u11A7"), "\uAC00\u11A7");  // no final consonant, though it stands before them
+  EXPECT_EQ(nfc("\uAC00\u11A7"),
+            "\uAC00\u11A7");  // no final consonant, though it stands before them
   EXPECT_EQ(nfc("\u1100\u1161\u11A7\u11A8"), "\uAC00\u11A7\u11A8");
   EXPECT_EQ(nfc("\u212B \u2126"), "\u00C5 \u03A9");
   EXPECT_EQ(nfc("\u0958"), "\u0915\u093C");  // excluded from composition

@@ -13,9 +13,10 @@ namespace roost {
 namespace {
 
 constexpr char32_t kFirstOfInterest = 0x300;  // everything below is a starter that no mark precedes
-constexpr unsigned char kLeadOfInterest = 0xCC;  // the first byte of U+0300; larger ones lead larger code points
-// The character before the final consonants. Versions of the library take it for one and lose it after
-// a syllable; it composes with nothing, so a stretch that begins with it keeps it whole.
+constexpr unsigned char kLeadOfInterest =
+    0xCC;  // the first byte of U+0300; larger ones lead larger code points
+// The character before the final consonants. Versions of the library take it for one and lose it
+// after a syllable; it composes with nothing, so a stretch that begins with it keeps it whole.
 constexpr char32_t kBeforeFinalConsonants = 0x11A7;
 constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 constexpr int kDecompositionMax = 8;  // canonical decompositions have 4 at most

@@ -64,22 +64,28 @@ TEST(Splitter, spaces_end_after_the_last_line_end_or_before_the_last_space) {
 TEST(Splitter, bytes_that_are_no_text_count_as_other_characters) {
   EXPECT_EQ(pieces_of("a\xFF\xFE!"), (Pieces{"a", "\xFF\xFE!"}));
   EXPECT_EQ(pieces_of(" \xC3"), (Pieces{" \xC3"}));
-  EXPECT_EQ(pieces_of("\xFF" "a"), (Pieces{"\xFF" "a"}));
+  EXPECT_EQ(pieces_of("\xFF"
+                      "a"),
+            (Pieces{"\xFF"
+                    "a"}));
 }
 
 TEST(Splitter, only_the_pattern_of_the_family_is_known) {
   const std::string pattern =
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+      R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   EXPECT_TRUE(is_known_split_pattern(pattern));
   // The one of the family before: marks do not stay with letters.
-  EXPECT_FALSE(is_known_split_pattern(
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
+  EXPECT_FALSE(
+      is_known_split_pattern(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                             R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
   EXPECT_FALSE(is_known_split_pattern(pattern + " "));
   EXPECT_FALSE(is_known_split_pattern(""));
 }
 
 TEST(UnicodeTable, ascii_in_the_header_is_what_the_table_says) {
-  for (char32_t c = 0; c < 0x80; ++c) EXPECT_EQ(char_class(c), char_class_beyond_ascii(c)) << uint32_t{c};
+  for (char32_t c = 0; c < 0x80; ++c)
+    EXPECT_EQ(char_class(c), char_class_beyond_ascii(c)) << uint32_t{c};
 }
 
 TEST(UnicodeTable, knows_the_classes_of_far_code_points) {

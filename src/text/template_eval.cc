@@ -22,8 +22,7 @@ struct MacroObject {
 
 namespace {
 
-// Statements and expressions inside each other, through macro calls too. Each takes less than 2 KiB
-// of stack, so that a thread with 2 MiB can render.
+// Statements and expressions inside each other, through macro calls too: half a MiB of stack.
 constexpr int kNestingMax = 8 * limits::kTemplateDepthMax;
 constexpr size_t kTimeFormatBytesMax = 256;
 constexpr size_t kNamesPerStep = 8;  // compared in about the time of a step

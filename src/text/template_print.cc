@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "text/python_text.h"
+#include "text/template_sort.h"
 
 namespace roost::jinja {
 namespace {
@@ -240,14 +241,10 @@ Result<std::vector<uint32_t>> JsonWriter::order_of(const DictObject& dict) {
   for (uint32_t i = 0; i < dict.entries.size(); ++i) order.push_back(i);
   if (!style_.sort_keys) return order;
   if (dict.by_text.size() == order.size()) return dict.by_text;
-  std::optional<Error> error;
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    if (error) return false;
-    const auto result = compare(heap_, dict.entries[a].first, dict.entries[b].first);
-    if (!result) error = result.error();
-    return result && *result < 0;
-  });
-  if (error) return *std::move(error);
+  ROOST_TRY_DO(merge_sort(order, [&](uint32_t a, uint32_t b) -> Result<bool> {
+    ROOST_TRY(const auto key_order, compare(heap_, dict.entries[a].first, dict.entries[b].first));
+    return key_order < 0;
+  }));
   return order;
 }
 

@@ -9,6 +9,7 @@
 #include "text/python_text.h"
 #include "text/template_operators.h"
 #include "text/template_print.h"
+#include "text/template_sort.h"
 #include "text/template_tests.h"
 #include "text/unicode_case.h"
 
@@ -64,18 +65,12 @@ struct Keyed {
   Value key, item;
 };
 
-// Stable; equal items keep their order when reversed too, as Python's do.
+// Equal items keep their order when reversed too, as Python's do.
 Result<void> sort_keyed(Heap& heap, std::vector<Keyed>& items, bool is_reversed) {
-  std::optional<Error> error;
-  const auto comes_before = [&](const Keyed& a, const Keyed& b) {
-    if (error) return false;
-    const auto order = is_reversed ? compare(heap, b.key, a.key) : compare(heap, a.key, b.key);
-    if (!order) error = order.error();
-    return order && *order < 0;
-  };
-  std::stable_sort(items.begin(), items.end(), comes_before);
-  if (error) return *std::move(error);
-  return {};
+  return merge_sort(items, [&](const Keyed& a, const Keyed& b) -> Result<bool> {
+    ROOST_TRY(const auto order, is_reversed ? compare(heap, b.key, a.key) : compare(heap, a.key, b.key));
+    return order < 0;
+  });
 }
 
 Result<Value> items_of(Heap& heap, std::vector<Keyed> keyed) {
@@ -252,9 +247,9 @@ Result<Value> extreme(Heap& heap, const Value& input, const Bound& args, bool is
   return best;
 }
 
-// The key of the filter "sort": a list of what each of the attributes "a,b" gives.
+// The key of the filter "sort": a list of what each of the attributes "a,b" gives. One attribute
+// makes a list too: in lists, equal values without an order do not need one.
 Result<Value> multi_key(Heap& heap, const std::vector<Getter>& getters, const Value& item) {
-  if (getters.size() == 1) return getters[0].get(heap, item);
   std::vector<Value> keys;
   for (const Getter& getter : getters) {
     ROOST_TRY(Value key, getter.get(heap, item));

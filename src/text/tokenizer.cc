@@ -122,7 +122,9 @@ std::optional<Token> Tokenizer::find_added(std::string_view text) const {
   return place->id;
 }
 
-Token Tokenizer::n_tokens() const { return static_cast<Token>(tables_->entries.size()); }
+Token Tokenizer::n_tokens() const {
+  return static_cast<Token>(tables_->entries.size());
+}
 
 std::string Tokenizer::decode(const std::vector<Token>& ids, bool skip_special) const {
   std::string bytes;

@@ -35,7 +35,9 @@ std::string shown(const Value& value) {
   return text;
 }
 
-std::string shown(std::string_view text) { return shown(Value::string(std::string(text))); }
+std::string shown(std::string_view text) {
+  return shown(Value::string(std::string(text)));
+}
 
 // ---- Fields that must have certain values ----
 
@@ -62,9 +64,9 @@ Result<void> check_fields(const Value* value, const std::string& place,
     }
     const std::string spelling =
         found->is_array() || found->is_object() ? std::string() : json::write(*found);
-    const bool is_allowed = field.allowed.empty() ||
-                            std::find(field.allowed.begin(), field.allowed.end(), spelling) !=
-                                field.allowed.end();
+    const bool is_allowed =
+        field.allowed.empty() ||
+        std::find(field.allowed.begin(), field.allowed.end(), spelling) != field.allowed.end();
     if (!is_allowed) return refuse(name, fmt::format("{} is not supported", shown(*found)));
   }
   for (const json::Member& member : value->members()) {
@@ -120,8 +122,7 @@ Result<void> check_components(const Value& tokenizer) {
                              {"post_processor", {}, true},
                              {"decoder", {}},
                              {"model", {}}}));
-  ROOST_TRY_DO(
-      check_fields(tokenizer.find("normalizer"), "normalizer", {{"type", {R"("NFC")"}}}));
+  ROOST_TRY_DO(check_fields(tokenizer.find("normalizer"), "normalizer", {{"type", {R"("NFC")"}}}));
   ROOST_TRY_DO(check_pre_tokenizer(tokenizer.find("pre_tokenizer")));
   const Value* post_processor = tokenizer.find("post_processor");
   if (post_processor != nullptr && !post_processor->is_null())
@@ -143,8 +144,8 @@ Result<void> check_components(const Value& tokenizer) {
 
 // ---- Vocabulary and merges ----
 
-// Vocabulary entries are spelled in characters that stand for bytes: printable bytes for themselves,
-// the others, in order, for the characters from U+0100 on.
+// Vocabulary entries are spelled in characters that stand for bytes: printable bytes for
+// themselves, the others, in order, for the characters from U+0100 on.
 class ByteAlphabet {
  public:
   ByteAlphabet() {
@@ -191,8 +192,8 @@ std::optional<Token> id_in(const Value& value) {
 }
 
 Error not_an_id(std::string_view place, const Value& value) {
-  return refuse(place, fmt::format("{} is not an id from 0 to {}", shown(value),
-                                   limits::kVocabularyMax - 1));
+  return refuse(
+      place, fmt::format("{} is not an id from 0 to {}", shown(value), limits::kVocabularyMax - 1));
 }
 
 Result<void> read_vocabulary(const Value& vocab, IdOf& id_of, TokenizerFile& file) {
@@ -216,8 +217,7 @@ Result<void> read_vocabulary(const Value& vocab, IdOf& id_of, TokenizerFile& fil
   file.byte_tokens.fill(-1);
   for (const auto& [spelling, id] : id_of) {
     const std::string& token_bytes = file.bytes_of_id[static_cast<size_t>(id)];
-    if (token_bytes.size() == 1)
-      file.byte_tokens[static_cast<unsigned char>(token_bytes[0])] = id;
+    if (token_bytes.size() == 1) file.byte_tokens[static_cast<unsigned char>(token_bytes[0])] = id;
   }
   for (int byte = 0; byte < 256; ++byte)
     if (file.byte_tokens[static_cast<size_t>(byte)] < 0)
@@ -331,9 +331,10 @@ Result<std::vector<AddedToken>> read_all_added(const Value& tokenizer, const Val
 // Equal entries, as the two files have them, become one; entries that contradict are refused.
 Result<void> join_added(std::vector<AddedToken> all, const IdOf& id_of, TokenizerFile& file) {
   const auto contradiction = [](const AddedToken& a, const AddedToken& b) {
-    return refuse("added tokens", fmt::format("{} with id {}{} and {} with id {}{} contradict",
-                                              shown(a.text), a.id, a.is_special ? ", special," : "",
-                                              shown(b.text), b.id, b.is_special ? ", special," : ""));
+    return refuse("added tokens",
+                  fmt::format("{} with id {}{} and {} with id {}{} contradict", shown(a.text), a.id,
+                              a.is_special ? ", special," : "", shown(b.text), b.id,
+                              b.is_special ? ", special," : ""));
   };
   std::sort(all.begin(), all.end(), [](const AddedToken& a, const AddedToken& b) {
     return std::tie(a.id, a.text) < std::tie(b.id, b.text);
@@ -372,9 +373,8 @@ Result<void> join_added(std::vector<AddedToken> all, const IdOf& id_of, Tokenize
 Result<void> check_config(const Value& config) {
   if (config.is_null()) return {};
   if (!config.is_object()) return refuse("tokenizer_config.json", "want an object");
-  for (const std::string_view name :
-       {"add_prefix_space", "add_bos_token", "add_eos_token", "split_special_tokens",
-        "clean_up_tokenization_spaces"}) {
+  for (const std::string_view name : {"add_prefix_space", "add_bos_token", "add_eos_token",
+                                      "split_special_tokens", "clean_up_tokenization_spaces"}) {
     const Value* value = config.find(name);
     if (value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool())) continue;
     return refuse(fmt::format("tokenizer_config.json: {}", name),

@@ -19,10 +19,10 @@ struct AddedToken {
 };
 
 struct TokenizerFile {
-  std::vector<std::string> bytes_of_id;      // base vocabulary; empty for ids without an entry
-  std::array<Token, 256> byte_tokens{};      // the token of each single byte
-  std::vector<Merge> merges;                 // in order of rank, no pair twice
-  std::vector<AddedToken> added;             // no text and no id twice
+  std::vector<std::string> bytes_of_id;  // base vocabulary; empty for ids without an entry
+  std::array<Token, 256> byte_tokens{};  // the token of each single byte
+  std::vector<Merge> merges;             // in order of rank, no pair twice
+  std::vector<AddedToken> added;         // no text and no id twice
 };
 
 // Refuses tokenizer.file, naming the place and the value, for every component that is not of the

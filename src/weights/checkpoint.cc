@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSuffix = ".safetensors";
+constexpr size_t kNameBytesMax = 4096;     // of a tensor; error texts quote names whole
+constexpr size_t kFileNameBytesMax = 255;  // as file systems have it
 
 struct Index {
   std::map<std::string, std::string> file_of;  // tensor → shard
@@ -25,7 +27,7 @@ struct Index {
 
 // A shard is a plain name in the folder: an index must not reach anywhere else.
 bool is_shard_name(const std::string& name) {
-  return name.ends_with(kSuffix) &&
+  return name.size() <= kFileNameBytesMax && name.ends_with(kSuffix) &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
@@ -49,8 +51,10 @@ Result<Index> parse_index(const std::string& text) {
   if (map->members().size() > limits::kTensorsMax) return bad_index("too many tensors");
   Index index;
   for (const auto& [tensor, file] : map->members()) {
+    if (tensor.size() > kNameBytesMax) return bad_index("a name too long");
     if (!file.is_string() || !is_shard_name(file.as_string())) {
-      return bad_index(tensor + ": not the name of a .safetensors file in the folder");
+      return bad_index(tensor.substr(0, limits::kErrorValueBytesMax) +
+                       ": not the name of a .safetensors file in the folder");
     }
     if (!index.file_of.emplace(tensor, file.as_string()).second)
       return bad_index(tensor + " twice");

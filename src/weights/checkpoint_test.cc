@@ -110,6 +110,9 @@ TEST(Checkpoint, damaged_indexes_are_refused) {
       {R"({"weight_map": {"lm_head.weight": "a.safetensors"}})",
        "lm_head.weight is not in a.safetensors"},
   };
+  const std::string long_name(5000, 'n');
+  folder.write(kIndex, index_json({{long_name, "a.safetensors"}}, "1"));
+  expect_refusal(Checkpoint::open(folder.path()), Refusal::CheckpointIndex, "a name too long");
   for (const auto& [text, detail] : damages) {
     SCOPED_TRACE(text);
     folder.write(kIndex, text);

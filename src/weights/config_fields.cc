@@ -7,16 +7,16 @@
 
 namespace roost {
 
+std::string shortened(std::string text) {
+  if (text.size() <= limits::kErrorValueBytesMax) return text;
+  size_t end = limits::kErrorValueBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  text.resize(end);
+  return text + "…";
+}
+
 std::string quoted(const json::Value& value) {
-  std::string text = json::write(value, json::Style::kPython);
-  if (text.size() > limits::kErrorValueBytesMax) {
-    size_t end = limits::kErrorValueBytesMax;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-      --end;  // whole characters
-    text.resize(end);
-    text += "…";
-  }
-  return text;
+  return shortened(json::write(value, json::Style::kPython));
 }
 
 Error ConfigFields::refuse(std::string_view key, const std::string& what) const {

@@ -11,6 +11,10 @@
 
 namespace roost {
 
+// Text from a file as an error quotes it: cut to a bounded number of bytes, whole characters.
+std::string shortened(std::string text);
+std::string quoted(const json::Value& value);
+
 struct IntegerRule {
   std::optional<int64_t> absent;  // the value when the field is absent; none: it is required
   int64_t min = 0, max = 0;
@@ -33,7 +37,7 @@ class ConfigFields {
   Result<void> demand(std::string_view key, const json::Value& only) const;
 
   const json::Value& object() const { return object_; }
-  std::string path_of(std::string_view key) const { return path_ + std::string(key); }
+  std::string path_of(std::string_view key) const { return path_ + shortened(std::string(key)); }
   // config.field: "text_config.hidden_act: "gelu" (only "silu" is supported)"
   Error refuse(std::string_view key, const std::string& what) const;
 
@@ -41,8 +45,5 @@ class ConfigFields {
   const json::Value& object_;
   std::string path_;
 };
-
-// A value as an error text quotes it: one line, cut to a bounded length.
-std::string quoted(const json::Value& value);
 
 }  // namespace roost

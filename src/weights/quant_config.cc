@@ -21,7 +21,7 @@ Error refuse(const std::string& what) {
 Result<QuantSpec> parse_spec(const json::Value& object, const std::string& path, bool is_module) {
   QuantSpec spec = kClassDefault;
   for (const auto& [key, value] : object.members()) {
-    const std::string place = path + "." + key + ": " + quoted(value);
+    const std::string place = path + "." + shortened(key) + ": " + quoted(value);
     if (key == "mode") {
       if (value.is_null() || (value.is_string() && value.as_string() == "affine")) continue;
       return refuse(place + " (only \"affine\" is supported)");
@@ -73,11 +73,11 @@ Result<QuantConfig> parse_entry(const json::Value& entry, const std::string& pat
     if (value.is_bool()) {
       spec.is_quantized = value.as_bool();
     } else {
-      ROOST_TRY(spec, parse_spec(value, path + "." + key, true));
+      ROOST_TRY(spec, parse_spec(value, path + "." + shortened(key), true));
     }
     const auto [at, is_first] = config.modules.emplace(parse_weight_name(key).path, spec);
     if (!is_first && !is_same(at->second, spec))
-      return refuse(path + "." + key + ": two values for one module");
+      return refuse(path + "." + shortened(key) + ": two values for one module");
   }
   return config;
 }

@@ -27,16 +27,16 @@ std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Bytes of a tensor of that shape; nothing if they do not fit 63 bits.
+// Bytes of a tensor of that shape; nothing if they do not fit 63 bits. Extents beside a zero must
+// fit as well: whoever multiplies the extents in order then never overflows.
 std::optional<uint64_t> bytes_of(const std::vector<uint64_t>& shape, DType dtype) {
-  uint64_t n_bytes = size_of(dtype);
-  // A zero makes the product zero whatever the other extents are, so it is looked for first.
-  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) n_bytes = 0;
+  int64_t n_bytes = static_cast<int64_t>(size_of(dtype));
+  bool is_empty = false;
   for (const uint64_t dim : shape) {
-    if (dim > INT64_MAX) return std::nullopt;
-    if (__builtin_mul_overflow(n_bytes, dim, &n_bytes) || n_bytes > INT64_MAX) return std::nullopt;
+    is_empty |= dim == 0;
+    if (dim != 0 && __builtin_mul_overflow(n_bytes, dim, &n_bytes)) return std::nullopt;
   }
-  return n_bytes;
+  return is_empty ? 0 : static_cast<uint64_t>(n_bytes);
 }
 
 struct File {

@@ -12,6 +12,8 @@ namespace roost {
 
 namespace {
 
+constexpr size_t kNameBytesMax = 4096;  // of a tensor; error texts quote names whole
+
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -117,6 +119,9 @@ Result<void> Scanner::metadata() {
 Result<HeaderEntry> Scanner::entry(std::string name) {
   HeaderEntry entry{.name = std::move(name), .dtype = {}, .shape = {}, .begin = 0, .end = 0};
   bool has_dtype = false, has_shape = false, has_offsets = false;
+  if (entry.name.size() > kNameBytesMax) {
+    return refuse("a name of " + std::to_string(entry.name.size()) + " bytes");
+  }
   ROOST_TRY_DO(expect('{'));
   do {
     ROOST_TRY(const std::string key, string());

@@ -149,6 +149,7 @@ TEST(Safetensors, headers_that_are_not_of_the_form_are_refused_with_the_place) {
       {one("U8", "18446744073709551616", "0,4"), bad, "64 bits"},
       {one("U8", "4", "0,4") + "x", bad, "behind the header"},
       {"{" + entry("a", "U8", "4", "0,4") + ",}", bad, "expected a string"},
+      {"{" + entry(std::string(5000, 'n').c_str(), "U8", "4", "0,4") + "}", bad, "a name of 5000"},
       {R"({"__metadata__":{"a":1}})", bad, "expected a string"},
       {R"({"__metadata__":{},"__metadata__":{}})", bad, "__metadata__ twice"},
   });
@@ -167,6 +168,7 @@ TEST(Safetensors, tensors_that_do_not_fit_the_data_are_refused_by_name) {
       {one("F32", "4611686018427387904", "0,0"), bad, "of f32"},
       {one("U8", "4294967296,4294967296", "0,0"), bad, "of u8"},
       {one("U8", "0,18446744073709551615", "0,0"), bad, "too large"},
+      {one("U8", "4611686018427387904,2,0", "0,0"), bad, "of u8"},
       {two("3", "0,3", "2", "2,4"), bad, "b overlaps"},
       {two("1", "0,1", "2", "2,4"), bad, "b leaves a gap"},
       {one("U8", "2", "2,4"), bad, "a leaves a gap"},

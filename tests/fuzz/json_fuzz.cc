@@ -53,8 +53,7 @@ void compare_with_simdjson(std::string_view text, const Result<json::Value>& our
   if (text.starts_with("\xEF\xBB\xBF")) return;  // we refuse the mark, some versions skip it
   simdjson::dom::parser parser;
   simdjson::dom::element theirs;
-  const simdjson::error_code error =
-      parser.parse(simdjson::padded_string(text)).get(theirs);
+  const simdjson::error_code error = parser.parse(simdjson::padded_string(text)).get(theirs);
   if (error == simdjson::SUCCESS) {
     ROOST_CHECK(ours);
     ROOST_CHECK(is_same(*ours, theirs));

@@ -29,14 +29,19 @@ json::Value small_file() {
   int64_t id = 256;
   for (const char* spelling : {"aa", "aaaa", "ab", "aab", "Ġa", "Ġaa", "ĊĊ", "Ã©", "ĠĠ"})
     vocab.set(spelling, json::Value::integer(id++));
-  json::Value file = *json::parse(R"json({"version":"1.0","truncation":null,"padding":null,"added_tokens":[
-    {"id":300,"content":"<|x|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},
-    {"id":301,"content":"<t>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false},
-    {"id":302,"content":"<t><t>!","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false}],
-    "normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
-    "behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},
-    "decoder":{"type":"ByteLevel"}})json");
+  const std::string flags =
+      R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
+  json::Value file = *json::parse(
+      R"json({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)json"
+      R"json({"id":300,"content":"<|x|>",)json" +
+      flags + R"json(true},{"id":301,"content":"<t>",)json" + flags +
+      R"json(false},{"id":302,"content":"<t><t>!",)json" + flags +
+      R"json(false}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)json"
+      R"json({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|)json"
+      R"json([^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|)json"
+      R"json(\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)json"
+      R"json({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)json"
+      R"json("decoder":{"type":"ByteLevel"}})json");
   json::Value model = *json::parse(R"({"type":"BPE","merges":
     ["a a","aa aa","a b","a ab",["Ġ","a"],"Ġa a","Ċ Ċ","Ã ©","Ġ Ġ"]})");
   model.set("vocab", std::move(vocab));

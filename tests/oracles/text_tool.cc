@@ -3,9 +3,9 @@
 //
 //   encode TOKENIZER [CONFIG]   bytes                      -> n, n ids
 //   decode TOKENIZER [CONFIG]   skip_special, n, n ids     -> bytes
-//   detokenize                  n, n times bytes           -> n + 1 times bytes, the last of finish()
-//   normalize                   bytes                      -> bytes
-//   split                       bytes                      -> n, n times the bytes of a piece
+//   detokenize                  n, n times bytes           -> n + 1 times bytes, the last of
+//   finish() normalize                   bytes                      -> bytes split bytes -> n, n
+//   times the bytes of a piece
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -130,4 +130,6 @@ int text_tool(int n_args, char** args) {
 
 }  // namespace roost
 
-int main(int n_args, char** args) { return roost::text_tool(n_args, args); }
+int main(int n_args, char** args) {
+  return roost::text_tool(n_args, args);
+}

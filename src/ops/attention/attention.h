@@ -15,7 +15,8 @@ inline int32_t keys_per_split(int32_t p) {
   return p < 32'768 ? 512 : p < 65'536 ? 1'024 : p < 131'072 ? 2'048 : 4'096;
 }
 
-// For each row (position p), query head j, KV head g = j / (nh/nkv):   (docs/MODEL.md, gated attention)
+// For each row (position p), query head j, KV head g = j / (nh/nkv):   (docs/MODEL.md, gated
+// attention)
 //   s_t = (q·K_t)·scale·log2(e) for t <= p;  probabilities 2^(s_t - m)
 //   o = Σ_t P_t·V_t / Σ_t P_t,  out[t, j] = r(r(o) · sigmoid(gate))
 // Key tree: splits of keys_per_split(p) keys, ascending; inside a split tiles of 64 keys (one page)
@@ -24,8 +25,8 @@ inline int32_t keys_per_split(int32_t p) {
 //
 //   q        [T, nh, D]            activation, normalized and rotated
 //   q_gate   [T, nh, 2·D]          activation; the gate is the second half of each head
-//   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read from here too
-//   out      [T, nh·D]             activation
+//   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read from here
+//   too out      [T, nh·D]             activation
 //
 // Rounding: P, o, out once to the activation type; scores, sums and O in f32.
 // Bound: |o - exact| <= 2^-7·Σ P|V|/ΣP + (D·(1 + A) + p/8 + 512)·2^-23·max|V| with
@@ -33,9 +34,9 @@ inline int32_t keys_per_split(int32_t p) {
 // and of the chain of a score all terms count, not only their sum. Then out, given o: 2^-8 relative
 // for each of its two roundings.
 struct Attention {
-  static constexpr int64_t kHeadDimMax = 512;      // D, a multiple of 16
-  static constexpr int64_t kGroupHeadsMax = 64;    // nh/nkv
-  static constexpr int64_t kTokensMax = 1 << 18;   // of a sequence: at most 64 splits a row
+  static constexpr int64_t kHeadDimMax = 512;     // D, a multiple of 16
+  static constexpr int64_t kGroupHeadsMax = 64;   // nh/nkv
+  static constexpr int64_t kTokensMax = 1 << 18;  // of a sequence: at most 64 splits a row
 
   Tensor q, q_gate, k_pages, v_pages, out;
   std::span<const RowSpan> spans;
@@ -45,6 +46,7 @@ struct Attention {
 void check(const Attention& op);  // shapes and types as above; a violation is a bug
 void attention_reference(const Attention& op, const ReferenceRules& rules);
 void attention_cpu(const Attention& op, CpuContext& context);
-size_t attention_workspace_bytes(int64_t head_dim, int64_t kv_heads, int64_t rows_max, int n_threads);
+size_t attention_workspace_bytes(int64_t head_dim, int64_t kv_heads, int64_t rows_max,
+                                 int n_threads);
 
 }  // namespace roost

@@ -44,7 +44,9 @@ HWY_INLINE void unroll(const Body& body) {
 }
 
 // Vectors that hold n lanes.
-size_t n_vectors(size_t n) { return (n + hn::Lanes(Lanes()) - 1) / hn::Lanes(Lanes()); }
+size_t n_vectors(size_t n) {
+  return (n + hn::Lanes(Lanes()) - 1) / hn::Lanes(Lanes());
+}
 
 // Calls body(number of vectors, first lane) for each panel of n_queries lanes.
 template <class Body>
@@ -88,14 +90,12 @@ void score_keys(size_t dim, const float* HWY_RESTRICT keys, const float* HWY_RES
   for (size_t i = 0; i < dim; ++i) {
     hwy::Prefetch(ahead + i * kKeys);
     V query[kVectors];
-    unroll<kVectors>([&](auto v) HWY_ATTR {
-      query[v] = hn::LoadU(d, queries + (i * kVectors + v) * n);
-    });
+    unroll<kVectors>([&](auto v)
+                         HWY_ATTR { query[v] = hn::LoadU(d, queries + (i * kVectors + v) * n); });
     unroll<kKeys>([&](auto j) HWY_ATTR {
       const V key = hn::Set(d, keys[j * kKeyStride + i]);
-      unroll<kVectors>([&](auto v) HWY_ATTR {
-        sums[j][v] = hn::MulAdd(key, query[v], sums[j][v]);
-      });
+      unroll<kVectors>([&](auto v)
+                           HWY_ATTR { sums[j][v] = hn::MulAdd(key, query[v], sums[j][v]); });
     });
   }
   unroll<kKeys>([&](auto j) HWY_ATTR {
@@ -131,9 +131,9 @@ void score_tile(const AttentionBlock& block, const Tile& tile, const AttentionSc
       const size_t width = kVectors * hn::Lanes(Lanes());
       // The last step may run over absent keys: their scores are not looked at.
       for (size_t j = 0; j < n; j += kKeys)
-        score_keys<kKeys, kVectors>(dim, scratch.keys + j * kKeyStride, scratch.queries + lane * dim,
-                                    factor, tile.values + (first + j) * dim,
-                                    scratch.scores + lane * kTile + (first + j) * width);
+        score_keys<kKeys, kVectors>(
+            dim, scratch.keys + j * kKeyStride, scratch.queries + lane * dim, factor,
+            tile.values + (first + j) * dim, scratch.scores + lane * kTile + (first + j) * width);
     });
   }
 }
@@ -153,9 +153,9 @@ void soften(const Tile& tile, size_t lane, float* scores, size_t stride,
   for (size_t t = 0; t < tile.n_common; ++t) maximum = hn::Max(maximum, hn::LoadU(d, at(t)));
   for (size_t t = tile.n_common; t < tile.n_keys; ++t)
     maximum = hn::IfThenElse(sees(t), hn::Max(maximum, hn::LoadU(d, at(t))), maximum);
-  // A query that sees nothing of this tile keeps all as it is.
-  const V factor =
-      hn::IfThenElse(sees(0), exp2(d, hn::Sub(old_maximum, maximum)), hn::Set(d, 1.0f));
+  // Of a query that sees nothing of this tile nothing changes, for exp2(0) is 1; if it has seen
+  // nothing of the split, its sums become NaN, and merge_sums leaves them out.
+  const V factor = exp2(d, hn::Sub(old_maximum, maximum));
   V sum = hn::Mul(hn::LoadU(d, sums.sum + lane), factor);
   const auto probability = [&](size_t t) HWY_ATTR {
     return rounded_to_bf16(d, exp2(d, hn::Sub(hn::LoadU(d, at(t)), maximum)));
@@ -175,8 +175,8 @@ void soften(const Tile& tile, size_t lane, float* scores, size_t stride,
   hn::StoreU(factor, d, scratch.factors + lane);
 }
 
-// kDims outputs of kVectors vectors of queries move on by one tile: one chain over the keys each. On
-// the way kDims·64 of the next tile's keys are fetched, from `ahead` on.
+// kDims outputs of kVectors vectors of queries move on by one tile: one chain over the keys each.
+// On the way kDims·64 of the next tile's keys are fetched, from `ahead` on.
 template <size_t kDims, size_t kVectors>
 void add_values(const Tile& tile, const float* HWY_RESTRICT values,
                 const float* HWY_RESTRICT probabilities, const float* HWY_RESTRICT factors,
@@ -187,21 +187,19 @@ void add_values(const Tile& tile, const float* HWY_RESTRICT values,
   V sums[kDims][kVectors];
   unroll<kDims>([&](auto i) HWY_ATTR {
     unroll<kVectors>([&](auto v) HWY_ATTR {
-      sums[i][v] = hn::Mul(hn::LoadU(d, output + (i * kVectors + v) * n),
-                           hn::LoadU(d, factors + v * n));
+      sums[i][v] =
+          hn::Mul(hn::LoadU(d, output + (i * kVectors + v) * n), hn::LoadU(d, factors + v * n));
     });
   });
   for (size_t t = 0; t < tile.n_common; ++t) {
     hwy::Prefetch(ahead + t * kDims);
     V weight[kVectors];
-    unroll<kVectors>([&](auto v) HWY_ATTR {
-      weight[v] = hn::LoadU(d, probabilities + (t * kVectors + v) * n);
-    });
+    unroll<kVectors>(
+        [&](auto v) HWY_ATTR { weight[v] = hn::LoadU(d, probabilities + (t * kVectors + v) * n); });
     unroll<kDims>([&](auto i) HWY_ATTR {
       const V value = hn::Set(d, values[t * kKeyStep + i]);
-      unroll<kVectors>([&](auto v) HWY_ATTR {
-        sums[i][v] = hn::MulAdd(value, weight[v], sums[i][v]);
-      });
+      unroll<kVectors>([&](auto v)
+                           HWY_ATTR { sums[i][v] = hn::MulAdd(value, weight[v], sums[i][v]); });
     });
   }
   for (size_t t = tile.n_common; t < tile.n_keys; ++t) {
@@ -216,9 +214,8 @@ void add_values(const Tile& tile, const float* HWY_RESTRICT values,
     });
   }
   unroll<kDims>([&](auto i) HWY_ATTR {
-    unroll<kVectors>([&](auto v) HWY_ATTR {
-      hn::StoreU(sums[i][v], d, output + (i * kVectors + v) * n);
-    });
+    unroll<kVectors>([&](auto v)
+                         HWY_ATTR { hn::StoreU(sums[i][v], d, output + (i * kVectors + v) * n); });
   });
 }
 
@@ -252,8 +249,7 @@ void load_queries(const AttentionBlock& block, const AttentionScratch& scratch) 
     const size_t query = HWY_MIN(lane, n_queries - 1);  // spare lanes repeat the last query
     const size_t row = query / heads;
     const size_t head = static_cast<size_t>(block.kv_head) * heads + query % heads;
-    const uint16_t* from =
-        block.op->q.as<uint16_t>() + ((first_row + row) * n_heads + head) * dim;
+    const uint16_t* from = block.op->q.as<uint16_t>() + ((first_row + row) * n_heads + head) * dim;
     const Column column = column_of(lane, dim, n_queries);
     float* to = scratch.queries + column.offset;
     for (size_t i = 0; i < dim; ++i) to[i * column.stride] = f32_from_bf16(from[i]);
@@ -274,8 +270,8 @@ void sum_keys(const AttentionBlock& block, int64_t split, const AttentionScratch
   for (size_t i = 0; i < dim * n_lanes; i += step) hn::StoreU(hn::Zero(d), d, sums.output + i);
   const auto common_end = static_cast<size_t>(block.first_position()) + 1;
   const auto first = static_cast<size_t>(split * block.split_size());
-  const size_t end = HWY_MIN(first + static_cast<size_t>(block.split_size()),
-                             static_cast<size_t>(block.n_keys()));
+  const size_t end =
+      HWY_MIN(first + static_cast<size_t>(block.split_size()), static_cast<size_t>(block.n_keys()));
   const auto kv_heads = static_cast<size_t>(block.op->k_pages.dim(1));
   const auto place = [&](size_t token) {
     const auto page = static_cast<size_t>(block.span->page_table[token / kTile]);
@@ -368,29 +364,6 @@ HWY_EXPORT(load_queries);
 HWY_EXPORT(sum_keys);
 HWY_EXPORT(merge_sums);
 HWY_EXPORT(store_outputs);
-
-size_t AttentionScratch::n_floats(int64_t head_dim) {
-  const int64_t n = kBlockQueries * (head_dim + kPageTokens + 2) + kKeyStep * (kKeyStride + kPageTokens);
-  return static_cast<size_t>(n) + 2 * AttentionSums::n_floats(head_dim);
-}
-
-AttentionScratch AttentionScratch::at(float* memory, int64_t head_dim) {
-  const auto take = [&](int64_t n) {
-    float* const taken = memory;
-    memory += n;
-    return taken;
-  };
-  AttentionScratch scratch;
-  scratch.queries = take(kBlockQueries * head_dim);
-  scratch.scores = take(kBlockQueries * kPageTokens);
-  scratch.positions = take(kBlockQueries);
-  scratch.factors = take(kBlockQueries);
-  scratch.keys = take(kKeyStep * kKeyStride);
-  scratch.values = take(kKeyStep * kPageTokens);
-  scratch.split = AttentionSums::at(take(static_cast<int64_t>(AttentionSums::n_floats(head_dim))));
-  scratch.total = AttentionSums::at(take(static_cast<int64_t>(AttentionSums::n_floats(head_dim))));
-  return scratch;
-}
 
 void load_block(const AttentionBlock& block, const AttentionScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(load_queries)(block, scratch);

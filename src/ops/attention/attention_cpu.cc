@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kSplitsMax = 64;  // of a row (keys_per_split, kTokensMax)
 // Sums that wait for their merge: enough for all splits of one block, or four at 16 queries.
 constexpr int64_t kWaitingMax = kSplitsMax;
-constexpr int64_t kLoneRows = 16;  // spans of so few rows are split when they have this many splits:
+constexpr int64_t kLoneRows =
+    16;  // spans of so few rows are split when they have this many splits:
 constexpr int64_t kLoneSplits = 8;  // a long sequence among others must not hold one thread alone
 
 // The rows of a span from `first` on that make a block: few enough to fit, one size of split.
@@ -65,9 +66,8 @@ class AttentionRun {
       run_wave(wave);
     }
     // The last rows of a prompt see the most keys: longest first.
-    pool_.parallel_for_with_thread(end - whole, [&](int64_t i, int thread) {
-      run_whole(end[-1 - i], scratch(thread));
-    });
+    pool_.parallel_for_with_thread(
+        end - whole, [&](int64_t i, int thread) { run_whole(end[-1 - i], scratch(thread)); });
   }
 
  private:
@@ -76,7 +76,8 @@ class AttentionRun {
       for (int32_t first = 0, n = 0; first < span.n_rows; first += n) {
         n = block_rows(op, span, first);
         for (int32_t g = 0; g < op.k_pages.dim(1); ++g)
-          blocks_[n_blocks_++] = {.op = &op, .span = &span, .first = first, .n_rows = n, .kv_head = g};
+          blocks_[n_blocks_++] = {
+              .op = &op, .span = &span, .first = first, .n_rows = n, .kv_head = g};
       }
     }
   }
@@ -111,17 +112,16 @@ class AttentionRun {
       load_block(block, scratch(thread));
       sum_split(block, split, scratch(thread), waiting(i));
     });
-    pool_.parallel_for_with_thread(
-        static_cast<int64_t>(wave.blocks.size()), [&](int64_t b, int thread) {
-          int64_t first = 0;
-          for (int64_t i = 0; i < b; ++i) first += wave.blocks[static_cast<size_t>(i)].n_splits();
-          const AttentionBlock& block = wave.blocks[static_cast<size_t>(b)];
-          load_block(block, scratch(thread));
-          for (int64_t split = 0; split < block.n_splits(); ++split)
-            merge_split(block, split, waiting(first + split), scratch(thread),
-                        scratch(thread).total);
-          store_block(block, scratch(thread), scratch(thread).total);
-        });
+    pool_.parallel_for_with_thread(static_cast<int64_t>(wave.blocks.size()), [&](int64_t b,
+                                                                                 int thread) {
+      int64_t first = 0;
+      for (int64_t i = 0; i < b; ++i) first += wave.blocks[static_cast<size_t>(i)].n_splits();
+      const AttentionBlock& block = wave.blocks[static_cast<size_t>(b)];
+      load_block(block, scratch(thread));
+      for (int64_t split = 0; split < block.n_splits(); ++split)
+        merge_split(block, split, waiting(first + split), scratch(thread), scratch(thread).total);
+      store_block(block, scratch(thread), scratch(thread).total);
+    });
   }
 
   ThreadPool& pool_;
@@ -133,6 +133,30 @@ class AttentionRun {
 };
 
 }  // namespace
+
+size_t AttentionScratch::n_floats(int64_t head_dim) {
+  const int64_t n =
+      kBlockQueries * (head_dim + kPageTokens + 2) + kKeyStep * (kKeyStride + kPageTokens);
+  return static_cast<size_t>(n) + 2 * AttentionSums::n_floats(head_dim);
+}
+
+AttentionScratch AttentionScratch::at(float* memory, int64_t head_dim) {
+  const auto take = [&](int64_t n) {
+    float* const taken = memory;
+    memory += n;
+    return taken;
+  };
+  AttentionScratch scratch;
+  scratch.queries = take(kBlockQueries * head_dim);
+  scratch.scores = take(kBlockQueries * kPageTokens);
+  scratch.positions = take(kBlockQueries);
+  scratch.factors = take(kBlockQueries);
+  scratch.keys = take(kKeyStep * kKeyStride);
+  scratch.values = take(kKeyStep * kPageTokens);
+  scratch.split = AttentionSums::at(take(static_cast<int64_t>(AttentionSums::n_floats(head_dim))));
+  scratch.total = AttentionSums::at(take(static_cast<int64_t>(AttentionSums::n_floats(head_dim))));
+  return scratch;
+}
 
 void attention_cpu(const Attention& op, CpuContext& context) {
   ROOST_CHECK(op.q.dtype == DType::kBF16 && op.q_gate.dtype == DType::kBF16);

@@ -215,7 +215,9 @@ void run_gates_item(const ConvGates& op, const DeltaSpan& span) {
   keep_rows(packed_rows<float>(span, op.a, op.store_a, {}), span, 0, op.a.dim(1));
 }
 
-int64_t div_ceil(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+int64_t div_ceil(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit;
+}
 
 }  // namespace
 

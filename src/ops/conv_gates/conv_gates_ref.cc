@@ -72,8 +72,7 @@ std::vector<double> taken_rows(const DeltaSpan& span, int64_t first, int64_t n, 
                                const Tensor& store) {
   std::vector<double> values;
   for (int64_t p = first; p < first + n; ++p) {
-    for (int64_t i = 0; i < rows.dim(1); ++i)
-      values.push_back(packed_at(span, p, i, rows, store));
+    for (int64_t i = 0; i < rows.dim(1); ++i) values.push_back(packed_at(span, p, i, rows, store));
   }
   return values;
 }

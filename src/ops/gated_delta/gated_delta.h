@@ -9,7 +9,8 @@
 
 namespace roost {
 
-// For each packed row of a sequence and each value head j, key head i = j / (Hv/Hk), state S [Dk, Dv]:
+// For each packed row of a sequence and each value head j, key head i = j / (Hv/Hk), state S [Dk,
+// Dv]:
 //   m = Sᵀ·k,  n = Sᵀ·q                 (f32, fused multiply-adds, ascending key dim)
 //   d = beta · (v - decay·m)
 //   y = r(decay·n + d·kq)

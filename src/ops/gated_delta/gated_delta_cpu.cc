@@ -1,7 +1,7 @@
-// gated_delta on the CPU: an item is one head of one sequence over all its rows. The state's columns
-// are independent, so a block of them is taken through all rows before the next one: it stays in
-// the nearest memory. A row's update is done on the way of the next row's sums, one pass over the
-// state a row; passes, blocks and copies change no bit.
+// gated_delta on the CPU: an item is one head of one sequence over all its rows. The state's
+// columns are independent, so a block of them is taken through all rows before the next one: it
+// stays in the nearest memory. A row's update is done on the way of the next row's sums, one pass
+// over the state a row; passes, blocks and copies change no bit.
 #include "ops/gated_delta/gated_delta.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct DeltaScratch {
   float state[GatedDelta::kKeyDimMax * kColumnsMax];
   float keys[2][GatedDelta::kKeyDimMax];  // of this row and of the row whose update is due
   float query[GatedDelta::kKeyDimMax];
-  float delta[kColumnsMax];               // d of the row whose update is due
+  float delta[kColumnsMax];  // d of the row whose update is due
 };
 
 }  // namespace roost
@@ -131,9 +131,8 @@ void sum_row(D d, int64_t key_dim, StateBlock from, StateBlock to, const RowTerm
 }
 
 void widen(const uint16_t* from, int64_t n, float* to) {
-  for_lanes(Lanes(), static_cast<size_t>(n), [&](auto d, size_t i) HWY_ATTR {
-    hn::StoreU(load_bf16(d, from + i), d, to + i);
-  });
+  for_lanes(Lanes(), static_cast<size_t>(n),
+            [&](auto d, size_t i) HWY_ATTR { hn::StoreU(load_bf16(d, from + i), d, to + i); });
 }
 
 // A block of columns of one head through all rows of a sequence. Unnormalized y goes to `out`.
@@ -143,9 +142,9 @@ void run_block(D d, const GatedDelta& op, const DeltaSpan& span, int64_t head, i
   const int64_t key_heads = op.q.dim(1), value_heads = op.v.dim(1);
   const int64_t key_dim = op.q.dim(2), value_dim = op.v.dim(2);
   const int64_t key_head = head / (value_heads / key_heads);
-  const StateBlock slot = {op.state.as<float>() +
-                               (span.slot * value_heads + head) * key_dim * value_dim + column,
-                           value_dim};
+  const StateBlock slot = {
+      op.state.as<float>() + (span.slot * value_heads + head) * key_dim * value_dim + column,
+      value_dim};
   const StateBlock block = {scratch.state, static_cast<int64_t>(kVectors * hn::Lanes(d))};
   StateBlock current = slot;
   RowTerms due = {};
@@ -169,12 +168,12 @@ void run_block(D d, const GatedDelta& op, const DeltaSpan& span, int64_t head, i
       widen(op.q.as<uint16_t>() + (packed * key_heads + key_head) * key_dim, key_dim,
             scratch.query);
     const uint16_t* v = op.v.as<uint16_t>() + (packed * value_heads + head) * value_dim + column;
-    uint16_t* y = wants_y ? op.out.as<uint16_t>() + (row * value_heads + head) * value_dim + column
-                          : nullptr;
-    const auto sums = is_due ? (wants_y ? &sum_row<D, kVectors, true, true>
-                                        : &sum_row<D, kVectors, true, false>)
-                             : (wants_y ? &sum_row<D, kVectors, false, true>
-                                        : &sum_row<D, kVectors, false, false>);
+    uint16_t* y =
+        wants_y ? op.out.as<uint16_t>() + (row * value_heads + head) * value_dim + column : nullptr;
+    const auto sums =
+        is_due
+            ? (wants_y ? &sum_row<D, kVectors, true, true> : &sum_row<D, kVectors, true, false>)
+            : (wants_y ? &sum_row<D, kVectors, false, true> : &sum_row<D, kVectors, false, false>);
     sums(d, key_dim, current, block, due, terms, v, scratch.delta, y);
     if (is_due) current = block;
     due = terms;
@@ -193,8 +192,8 @@ void norm_and_gate(uint16_t* out, const uint16_t* z, const float* weight, size_t
   const float scale = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
   for_lanes(Lanes(), n, [&](auto d, size_t i) HWY_ATTR {
     const auto gate = load_bf16(d, z + i);
-    const auto normed = hn::Mul(hn::Mul(load_bf16(d, out + i), hn::Set(d, scale)),
-                                hn::LoadU(d, weight + i));
+    const auto normed =
+        hn::Mul(hn::Mul(load_bf16(d, out + i), hn::Set(d, scale)), hn::LoadU(d, weight + i));
     store_bf16(d, hn::Mul(normed, hn::Mul(gate, sigmoid(d, gate))), out + i);
   });
 }
@@ -209,12 +208,11 @@ void delta_head(const GatedDelta& op, const DeltaSpan& span, int64_t head, Delta
   for (; column + n_lanes <= dim; column += n_lanes)
     run_block<Lanes, 1>(d, op, span, head, column, scratch);
   const hn::CappedTag<float, 1> d1;
-  for (; column < dim; ++column)
-    run_block<decltype(d1), 1>(d1, op, span, head, column, scratch);
+  for (; column < dim; ++column) run_block<decltype(d1), 1>(d1, op, span, head, column, scratch);
   for (int64_t row = span.first_row; row < span.first_row + span.n_new; ++row) {
     const int64_t at = row * width + head * dim;
-    norm_and_gate(op.out.as<uint16_t>() + at, op.z.as<uint16_t>() + at,
-                  op.norm_weight.as<float>(), static_cast<size_t>(dim), op.eps);
+    norm_and_gate(op.out.as<uint16_t>() + at, op.z.as<uint16_t>() + at, op.norm_weight.as<float>(),
+                  static_cast<size_t>(dim), op.eps);
   }
 }
 

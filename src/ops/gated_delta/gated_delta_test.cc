@@ -97,8 +97,10 @@ void bound_head(const Case& c, const DeltaSpan& span, int64_t head, const GatedD
     const double power = y_squares + static_cast<double>(c.value_dim) * c.eps;
     const double shift = std::sqrt(y_shift / power), rms = std::sqrt(power / c.value_dim);
     for (size_t col = 0; col < dim; ++col) {
-      const auto at = static_cast<size_t>(
-          ((span.first_row + p - span.n_replay) * c.value_heads + head) * c.value_dim) + col;
+      const auto at =
+          static_cast<size_t>(((span.first_row + p - span.n_replay) * c.value_heads + head) *
+                              c.value_dim) +
+          col;
       const double gain = std::abs(c.norm_weight[col] * c.z[at] / (1 + std::exp(-c.z[at])));
       const double out = std::abs(exact.out.get(static_cast<int64_t>(at)));
       bounds.out[at] = (gain * y_error[col] / rms + out * shift) / std::max(1 - shift, 0x1p-10) +
@@ -134,8 +136,8 @@ void normalize_heads(Values& heads, int64_t dim, double length) {
     double squares = 1e-30;
     for (size_t i = 0; i < static_cast<size_t>(dim); ++i) squares += heads[at + i] * heads[at + i];
     for (size_t i = 0; i < static_cast<size_t>(dim); ++i)
-      heads[at + i] = f32_from_bf16(
-          bf16_from_f64(heads[at + i] * length * 0.998 / std::sqrt(squares)));
+      heads[at + i] =
+          f32_from_bf16(bf16_from_f64(heads[at + i] * length * 0.998 / std::sqrt(squares)));
   }
 }
 
@@ -162,8 +164,8 @@ Case make_rows(const Heads& heads, int64_t n, Fill fill, uint64_t seed) {
          .kq = {},
          .beta = uniform(0, 1, n * heads.values, seed + 3),
          .decay = uniform(0.6, 1, n * heads.values, seed + 4),
-         .z = values(fill == Fill::kTiny ? Fill::kNormal : fill,
-                     n * heads.values * heads.value_dim, seed + 5),
+         .z = values(fill == Fill::kTiny ? Fill::kNormal : fill, n * heads.values * heads.value_dim,
+                     seed + 5),
          .norm_weight = uniform(0.25, 2, heads.value_dim, seed + 6),
          .state = {}};
   c.state = values(fill, c.n_slots * c.state_size(), seed + 7);
@@ -253,7 +255,10 @@ void transpose_state(Case& c) {
 
 std::vector<Fault<GatedDelta, Case>> faults() {
   return {
-      {"decay applied twice", [](Case& c) { for (double& g : c.decay) g *= g; }},
+      {"decay applied twice",
+       [](Case& c) {
+         for (double& g : c.decay) g *= g;
+       }},
       {"y without the row's own change", [](Case& c) { std::fill(c.kq.begin(), c.kq.end(), 0); }},
       {"key head by modulo", heads_by_modulo},
       {"state transposed", transpose_state},
@@ -282,8 +287,9 @@ std::vector<Fault<GatedDelta, Case>> faults() {
          for (DeltaSpan& span : c.spans) span.store_after += span.store_after < span.n_packed();
        }},
       {"state of the next slot",
-       [](Case& c) { std::rotate(c.state.begin(), c.state.begin() + c.state_size(),
-                                 c.state.end()); }},
+       [](Case& c) {
+         std::rotate(c.state.begin(), c.state.begin() + c.state_size(), c.state.end());
+       }},
       {"last row not written", nullptr,
        [](const GatedDelta& op) { op.out.set(op.out.n_elements() - 1, NAN); }},
   };
@@ -295,7 +301,8 @@ class Timeline {
   Timeline(const Heads& heads, int64_t n_tokens, int64_t n_others, const Backend<GatedDelta>& on)
       : rows_(make_rows(heads, n_tokens + n_others, Fill::kNormal, 77)), on_(on) {
     for (int64_t i = 0; i < rows_.state_size(); ++i)
-      state_.push_back(std::bit_cast<uint32_t>(static_cast<float>(rows_.state[static_cast<size_t>(i)])));
+      state_.push_back(
+          std::bit_cast<uint32_t>(static_cast<float>(rows_.state[static_cast<size_t>(i)])));
     out_.resize(static_cast<size_t>(n_tokens));
   }
 
@@ -345,7 +352,7 @@ class Timeline {
 
   Case rows_;
   const Backend<GatedDelta>& on_;
-  std::vector<uint32_t> state_;              // bits of f32
+  std::vector<uint32_t> state_;             // bits of f32
   std::vector<std::vector<uint16_t>> out_;  // of each token
 };
 
@@ -424,8 +431,8 @@ TEST_F(GatedDeltaTest, leaves_no_trace_of_replays_and_rejected_rows) {
 
 // Rows of several sequences in one call: each as if it were alone.
 TEST_F(GatedDeltaTest, keeps_sequences_apart) {
-  const Case together =
-      with_spans(make_rows({1, 4, 24, 40}, 12, Fill::kNormal, 5), {{3, 0, 3}, {2, 2, 3}, {5, 0, 0}});
+  const Case together = with_spans(make_rows({1, 4, 24, 40}, 12, Fill::kNormal, 5),
+                                   {{3, 0, 3}, {2, 2, 3}, {5, 0, 0}});
   Memory memory;
   const GatedDelta want = arrange(together, memory);
   backends_[1].run(want);

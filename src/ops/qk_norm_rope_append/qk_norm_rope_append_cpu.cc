@@ -22,7 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Lanes = hn::ScalableTag<float>;
 
-// out = the head u [dim], normalized, its first 2·n_pairs dims rotated; rope holds (cos, sin) pairs.
+// out = the head u [dim], normalized, its first 2·n_pairs dims rotated; rope holds (cos, sin)
+// pairs.
 void rotate_head(const uint16_t* u, const float* weight, const float* rope, size_t dim,
                  size_t n_pairs, float eps, uint16_t* out) {
   const float squares = sum_of_lanes(Lanes(), dim, [&](auto d, size_t i, auto sum) HWY_ATTR {

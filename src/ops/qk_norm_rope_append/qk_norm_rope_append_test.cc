@@ -220,14 +220,10 @@ std::vector<Fault<QkNormRopeAppend, Case>> faults() {
          std::rotate(c.rope.begin(), c.rope.begin() + width, c.rope.end());
        }},
       {"the gate taken for the query",
-       [](Case& c) {
-         std::rotate(c.q_gate.begin(), c.q_gate.begin() + c.dim, c.q_gate.end());
-       }},
+       [](Case& c) { std::rotate(c.q_gate.begin(), c.q_gate.begin() + c.dim, c.q_gate.end()); }},
       {"query weight for the key", [](Case& c) { c.k_weight = c.q_weight; }},
       {"weight one element late",
-       [](Case& c) {
-         std::rotate(c.q_weight.begin(), c.q_weight.begin() + 1, c.q_weight.end());
-       }},
+       [](Case& c) { std::rotate(c.q_weight.begin(), c.q_weight.begin() + 1, c.q_weight.end()); }},
       {"last element of a head not in the mean",
        [](Case& c) {
          for (size_t i = static_cast<size_t>(c.dim) - 1; i < c.k.size();

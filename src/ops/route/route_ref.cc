@@ -24,8 +24,9 @@ void route_row(const Route& op, int64_t t) {
   }
   std::vector<int64_t> order(static_cast<size_t>(n_experts));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return logit(a) > logit(b); });
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
   const double largest = logit(order[0]);
   double sum = 0, sum_chosen = 0;
   std::sort(order.begin(), order.begin() + n_chosen);

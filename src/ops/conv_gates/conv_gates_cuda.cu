@@ -1,0 +1,212 @@
+// The CUDA kernels of conv_gates: key heads (a warp each), value channels, gates, and at last the
+// rows that stay: tail and row store.
+#include <cmath>
+#include <vector>
+
+#include "ops/launch.cuh"
+
+namespace roost {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
+
+// Packed row p of span `span`.
+struct PackedRow {
+  int32_t span, p;
+};
+
+struct ConvCall {
+  const uint16_t* qkv;
+  const float *b, *a, *conv_weight, *a_log, *dt_bias;
+  uint16_t *tail, *store_qkv;
+  float *store_b, *store_a;
+  uint16_t *q, *k, *v;
+  float *kq, *beta, *decay;
+  const DeltaSpan* spans;
+  const PackedRow* rows;
+  int64_t n_spans, n_rows, n_channels, n_kept_max;
+  int key_heads, key_dim, value_heads, value_dim;
+  float query_scale;  // Dk^-1/2
+};
+
+// Packed row p >= 0 of a span: the first n_replay lie in the row store, the others in the step.
+template <class T>
+__device__ __forceinline__ T packed_at(const DeltaSpan& span, int64_t p, int64_t i, int64_t width,
+                                       const T* rows, const T* store, int64_t n_kept_max) {
+  if (p < span.n_replay) return store[(span.slot * n_kept_max + p) * width + i];
+  return rows[(span.first_row + p - span.n_replay) * width + i];
+}
+
+__device__ __forceinline__ uint16_t raw_at(const ConvCall& c, const DeltaSpan& span, int64_t p,
+                                           int64_t channel) {
+  if (p < 0) return c.tail[(span.slot * int64_t(3) + 3 + p) * c.n_channels + channel];
+  return packed_at<uint16_t>(span, p, channel, c.n_channels, c.qkv, c.store_qkv, c.n_kept_max);
+}
+
+// A channel behind convolution and activation, rounded.
+__device__ __forceinline__ uint16_t convolved(const ConvCall& c, const DeltaSpan& span, int64_t p,
+                                              int64_t channel) {
+  float sum = 0;
+#pragma unroll
+  for (int tap = 0; tap < 4; ++tap)
+    sum = fmaf(c.conv_weight[channel * 4 + tap], f32_of(raw_at(c, span, p - 3 + tap, channel)),
+               sum);
+  return bf16_of(silu_f32(sum));
+}
+
+// A warp normalizes the query and the key of one head and row; its lanes hold the dims lane,
+// lane + 32, …, convolved twice rather than kept.
+__global__ void sm80_bf16_conv_keys(ConvCall c) {
+  const int lane = threadIdx.x % 32;
+  const int64_t n_items = c.n_rows * c.key_heads;
+  for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < n_items;
+       item += int64_t(gridDim.x) * kWarps) {
+    const PackedRow row = c.rows[item / c.key_heads];
+    const DeltaSpan span = c.spans[row.span];
+    const int64_t head = item % c.key_heads, q_first = head * c.key_dim;
+    const int64_t k_first = (c.key_heads + head) * int64_t(c.key_dim);
+    float q_squares = 0, k_squares = 0;
+    for (int i = lane; i < c.key_dim; i += 32) {
+      const float q = f32_of(convolved(c, span, row.p, q_first + i));
+      const float k = f32_of(convolved(c, span, row.p, k_first + i));
+      q_squares = fmaf(q, q, q_squares);
+      k_squares = fmaf(k, k, k_squares);
+    }
+    const float q_scale = inverse_sqrt_f32(warp_sum(q_squares) + 1e-6f) * c.query_scale;
+    const float k_scale = inverse_sqrt_f32(warp_sum(k_squares) + 1e-6f);
+    const int64_t to = ((span.first_packed + row.p) * int64_t(c.key_heads) + head) * c.key_dim;
+    float kq = 0;
+    for (int i = lane; i < c.key_dim; i += 32) {
+      const uint16_t q = bf16_of(f32_of(convolved(c, span, row.p, q_first + i)) * q_scale);
+      const uint16_t k = bf16_of(f32_of(convolved(c, span, row.p, k_first + i)) * k_scale);
+      c.q[to + i] = q;
+      c.k[to + i] = k;
+      kq = fmaf(f32_of(k), f32_of(q), kq);
+    }
+    kq = warp_sum(kq);
+    if (lane == 0) c.kq[to / c.key_dim] = kq;
+  }
+}
+
+__global__ void sm80_bf16_conv_values(ConvCall c) {
+  const int64_t width = int64_t(c.value_heads) * c.value_dim, n_items = c.n_rows * width;
+  const int64_t first = int64_t(2) * c.key_heads * c.key_dim;
+  for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
+       item += int64_t(gridDim.x) * kThreads) {
+    const PackedRow row = c.rows[item / width];
+    const DeltaSpan span = c.spans[row.span];
+    const int64_t i = item % width;
+    c.v[(span.first_packed + row.p) * width + i] = convolved(c, span, row.p, first + i);
+  }
+}
+
+__global__ void sm80_delta_gates(ConvCall c) {
+  const int64_t n_items = c.n_rows * c.value_heads;
+  for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
+       item += int64_t(gridDim.x) * kThreads) {
+    const PackedRow row = c.rows[item / c.value_heads];
+    const DeltaSpan span = c.spans[row.span];
+    const int64_t j = item % c.value_heads;
+    const int64_t to = (span.first_packed + row.p) * int64_t(c.value_heads) + j;
+    const float b =
+        packed_at<float>(span, row.p, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
+    const float a =
+        packed_at<float>(span, row.p, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
+    c.beta[to] = sigmoid_f32(b);
+    c.decay[to] = exp_f32(-(exp_f32(c.a_log[j]) * softplus_f32(a + c.dt_bias[j])));
+  }
+}
+
+// A list of one column that stays: moved down in place, so the thread of a column goes upwards.
+template <class T>
+__device__ __forceinline__ void keep_column(const DeltaSpan& span, int64_t i, int64_t width,
+                                            const T* rows, T* store, int64_t n_kept_max) {
+  const int64_t n_kept = span.n_replay + span.n_new - span.store_after;
+  for (int64_t j = 0; j < n_kept; ++j)
+    store[(span.slot * n_kept_max + j) * width + i] =
+        packed_at<T>(span, span.store_after + j, i, width, rows, store, n_kept_max);
+}
+
+// A thread takes one channel of a span, or one value head's b and a. What it reads and writes is its
+// own column, so the order inside the thread is all the order needed.
+__global__ void sm80_keep_rows(ConvCall c) {
+  const int64_t n_columns = c.n_channels + c.value_heads, n_items = c.n_spans * n_columns;
+  for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
+       item += int64_t(gridDim.x) * kThreads) {
+    const DeltaSpan span = c.spans[item / n_columns];
+    const int64_t i = item % n_columns;
+    if (i >= c.n_channels) {
+      const int64_t j = i - c.n_channels;
+      keep_column(span, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
+      keep_column(span, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
+      continue;
+    }
+    uint16_t tail[3];
+    for (int r = 0; r < 3; ++r) tail[r] = raw_at(c, span, span.store_after - 3 + r, i);
+    keep_column(span, i, c.n_channels, c.qkv, c.store_qkv, c.n_kept_max);
+    for (int r = 0; r < 3; ++r)
+      c.tail[(span.slot * int64_t(3) + r) * c.n_channels + i] = tail[r];
+  }
+}
+
+ConvCall call_of(const ConvGates& op) {
+  ConvCall c{.qkv = bf16_data(op.qkv), .b = f32_data(op.b), .a = f32_data(op.a)};
+  c.conv_weight = f32_data(op.conv_weight);
+  c.a_log = f32_data(op.a_log);
+  c.dt_bias = f32_data(op.dt_bias);
+  c.tail = bf16_data(op.tail);
+  c.store_qkv = bf16_data(op.store_qkv);
+  c.store_b = f32_data(op.store_b);
+  c.store_a = f32_data(op.store_a);
+  c.q = bf16_data(op.q);
+  c.k = bf16_data(op.k);
+  c.v = bf16_data(op.v);
+  c.kq = f32_data(op.kq);
+  c.beta = f32_data(op.beta);
+  c.decay = f32_data(op.decay);
+  c.n_channels = op.qkv.dim(1);
+  c.n_kept_max = op.store_qkv.exists() ? op.store_qkv.dim(1) : 0;
+  c.key_heads = static_cast<int>(op.q.dim(1));
+  c.key_dim = static_cast<int>(op.q.dim(2));
+  c.value_heads = static_cast<int>(op.v.dim(1));
+  c.value_dim = static_cast<int>(op.v.dim(2));
+  c.query_scale = 1 / std::sqrt(static_cast<float>(c.key_dim));
+  return c;
+}
+
+}  // namespace
+
+void conv_gates_cuda(const ConvGates& op, CudaContext& context) {
+  if (op.spans.empty()) return;
+  std::vector<PackedRow> rows;
+  for (size_t s = 0; s < op.spans.size(); ++s) {
+    for (int32_t p = 0; p < op.spans[s].n_packed(); ++p)
+      rows.push_back({static_cast<int32_t>(s), p});
+  }
+  ConvCall call = call_of(op);
+  call.spans = context.staging.push(op.spans);
+  call.rows = context.staging.push(std::span<const PackedRow>(rows));
+  call.n_spans = static_cast<int64_t>(op.spans.size());
+  call.n_rows = static_cast<int64_t>(rows.size());
+  const cudaStream_t stream = stream_of(context);
+  if (call.n_rows > 0) {
+    sm80_bf16_conv_keys<<<grid_of(context, (call.n_rows * call.key_heads + kWarps - 1) / kWarps),
+                          kThreads, 0, stream>>>(call);
+    check_launch();
+    const int64_t n_values = call.n_rows * call.value_heads;
+    sm80_bf16_conv_values<<<grid_for_threads(context, n_values * call.value_dim, kThreads),
+                            kThreads, 0, stream>>>(call);
+    check_launch();
+    sm80_delta_gates<<<grid_for_threads(context, n_values, kThreads), kThreads, 0, stream>>>(call);
+    check_launch();
+  }
+  const int64_t n_columns = call.n_channels + call.value_heads;
+  sm80_keep_rows<<<grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0,
+                   stream>>>(call);
+  check_launch();
+}
+
+}  // namespace roost
