@@ -23,7 +23,8 @@ inline std::shared_ptr<const ModelWeights> load_model(const std::string& folder)
   ROOST_CHECK(config);
   auto checkpoint = Checkpoint::open(folder);
   ROOST_CHECK(checkpoint);
-  auto weights = load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint).value()), std::move(config).value());
+  auto weights = load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint).value()),
+                              std::move(config).value());
   ROOST_CHECK(weights);
   return std::make_shared<const ModelWeights>(std::move(weights).value());
 }
@@ -37,7 +38,8 @@ struct Feed {
 class ModelRun {
  public:
   // Pages come from a free list shuffled by page_seed.
-  ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context, int64_t rows_max, uint64_t page_seed)
+  ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context,
+           int64_t rows_max, uint64_t page_seed)
       : weights_(weights),
         ops_(ops),
         model_(weights, ops, rows_max, rows_max),
@@ -68,9 +70,14 @@ class ModelRun {
     std::vector<DeltaSpan> delta;
     for (const Feed& feed : feeds) {
       Sequence& s = sequences_[static_cast<size_t>(feed.sequence)];
-      const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(feed.tokens.size());
+      const auto first = static_cast<int32_t>(tokens.size()),
+                 n = static_cast<int32_t>(feed.tokens.size());
       rows.push_back({first, n, s.n_tokens, s.pages.data()});
-      delta.push_back({.first_row = first, .n_new = n, .store_after = n, .first_packed = first, .slot = s.slot});
+      delta.push_back({.first_row = first,
+                       .n_new = n,
+                       .store_after = n,
+                       .first_packed = first,
+                       .slot = s.slot});
       for (int32_t i = 0; i < n; ++i) {
         tokens.push_back(feed.tokens[static_cast<size_t>(i)]);
         positions.insert(positions.end(), 3, s.n_tokens + i);
@@ -80,9 +87,15 @@ class ModelRun {
     }
     const int64_t v = weights_.config.vocabulary, n_rows = static_cast<int64_t>(tokens.size());
     std::vector<float> logits(static_cast<size_t>(n_rows * v));
-    const Tensor out{.data = reinterpret_cast<std::byte*>(logits.data()), .dtype = DType::kF32, .shape = {n_rows, v}};
-    model_.forward({.tokens = tokens, .positions = positions, .rows = rows, .delta_rows = delta,
-                    .logit_rows = logit_rows, .logits = out},
+    const Tensor out{.data = reinterpret_cast<std::byte*>(logits.data()),
+                     .dtype = DType::kF32,
+                     .shape = {n_rows, v}};
+    model_.forward({.tokens = tokens,
+                    .positions = positions,
+                    .rows = rows,
+                    .delta_rows = delta,
+                    .logit_rows = logit_rows,
+                    .logits = out},
                    state_);
     int64_t row = 0;
     for (const Feed& feed : feeds) {
@@ -94,18 +107,23 @@ class ModelRun {
   }
 
   // [tokens run so far, V]
-  const std::vector<float>& logits(int sequence) const { return sequences_[static_cast<size_t>(sequence)].logits; }
+  const std::vector<float>& logits(int sequence) const {
+    return sequences_[static_cast<size_t>(sequence)].logits;
+  }
 
   // K/V of every token in order, then states and conv tails of every layer, as bytes.
   std::vector<std::byte> memory_of(int sequence) const {
     const Sequence& s = sequences_[static_cast<size_t>(sequence)];
     std::vector<std::byte> bytes;
-    const auto append = [&](const Tensor& t) { bytes.insert(bytes.end(), t.data, t.data + t.n_bytes()); };
+    const auto append = [&](const Tensor& t) {
+      bytes.insert(bytes.end(), t.data, t.data + t.n_bytes());
+    };
     for (const ModelState::Pages& p : state_.pages) {
       for (const Tensor& pool : {p.k, p.v}) {
         for (int32_t t = 0; t < s.n_tokens; ++t) {
           const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
-          for (int64_t head = 0; head < page.dim(0); ++head) append(page.at(head).at(t % kPageTokens));
+          for (int64_t head = 0; head < page.dim(0); ++head)
+            append(page.at(head).at(t % kPageTokens));
         }
       }
     }
@@ -139,10 +157,13 @@ class ModelRun {
 };
 
 // Runs a whole sequence in chunks of the given size.
-inline void run_in_chunks(ModelRun& run, int sequence, const std::vector<int32_t>& tokens, size_t chunk) {
+inline void run_in_chunks(ModelRun& run, int sequence, const std::vector<int32_t>& tokens,
+                          size_t chunk) {
   for (size_t at = 0; at < tokens.size(); at += chunk) {
     const size_t end = std::min(at + chunk, tokens.size());
-    run.step({{sequence, {tokens.begin() + static_cast<int64_t>(at), tokens.begin() + static_cast<int64_t>(end)}}});
+    run.step({{sequence,
+               {tokens.begin() + static_cast<int64_t>(at),
+                tokens.begin() + static_cast<int64_t>(end)}}});
   }
 }
 

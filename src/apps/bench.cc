@@ -10,9 +10,9 @@
 
 #include "apps/load_weights.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "device/cpu/machine_limits.h"
-#include "device/cpu/memory.h"
 #include "model/qwen35.h"
 
 namespace roost {
@@ -42,10 +42,12 @@ class Subject {
         tokens_max_(std::max(options.prompt_rows, options.context + 1024)),
         pages_per_sequence_((tokens_max_ + kPageTokens - 1) / kPageTokens),
         state_(ModelState::create(weights.config, ops_->activation(),
-                                  static_cast<int32_t>(pages_per_sequence_ * n_sequences_), n_sequences_, 0)),
+                                  static_cast<int32_t>(pages_per_sequence_ * n_sequences_),
+                                  n_sequences_, 0)),
         logits_(static_cast<size_t>(n_sequences_ * weights.config.vocabulary) * sizeof(float)),
         lengths_(static_cast<size_t>(n_sequences_), 0) {
-    for (int64_t p = 0; p < pages_per_sequence_ * n_sequences_; ++p) pages_.push_back(static_cast<int32_t>(p));
+    for (int64_t p = 0; p < pages_per_sequence_ * n_sequences_; ++p)
+      pages_.push_back(static_cast<int32_t>(p));
   }
 
   ThreadPool& pool() { return pool_; }
@@ -74,18 +76,29 @@ class Subject {
     for (const auto& [sequence, n_rows] : rows) {
       int64_t& length = lengths_[static_cast<size_t>(sequence)];
       const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(n_rows);
-      spans.push_back({first, n, static_cast<int32_t>(length), pages_.data() + sequence * pages_per_sequence_});
-      delta.push_back({.first_row = first, .n_new = n, .store_after = n, .first_packed = first, .slot = sequence});
+      spans.push_back(
+          {first, n, static_cast<int32_t>(length), pages_.data() + sequence * pages_per_sequence_});
+      delta.push_back({.first_row = first,
+                       .n_new = n,
+                       .store_after = n,
+                       .first_packed = first,
+                       .slot = sequence});
       for (int64_t i = 0; i < n_rows; ++i) {
-        tokens.push_back(static_cast<int32_t>(random_.next_u64() % static_cast<uint64_t>(weights_.config.vocabulary)));
+        tokens.push_back(static_cast<int32_t>(random_.next_u64() %
+                                              static_cast<uint64_t>(weights_.config.vocabulary)));
         positions.insert(positions.end(), 3, static_cast<int32_t>(length + i));
       }
       if (with_head) logit_rows.push_back(first + n - 1);
       length += n_rows;
     }
-    const Tensor logits = logits_.tensor(DType::kF32, {static_cast<int64_t>(logit_rows.size()), weights_.config.vocabulary});
-    model_.forward({.tokens = tokens, .positions = positions, .rows = spans, .delta_rows = delta,
-                    .logit_rows = logit_rows, .logits = logits},
+    const Tensor logits = logits_.tensor(
+        DType::kF32, {static_cast<int64_t>(logit_rows.size()), weights_.config.vocabulary});
+    model_.forward({.tokens = tokens,
+                    .positions = positions,
+                    .rows = spans,
+                    .delta_rows = delta,
+                    .logit_rows = logit_rows,
+                    .logits = logits},
                    state_);
   }
 
@@ -108,7 +121,8 @@ int64_t n_touched_experts(Subject& subject) {
   int64_t n = 0;
   subject.model().set_tap([&](std::string_view place, int64_t, const Tensor& ids) {
     if (place != "expert_ids") return;
-    n += static_cast<int64_t>(std::set<int32_t>(ids.as<int32_t>(), ids.as<int32_t>() + ids.n_elements()).size());
+    n += static_cast<int64_t>(
+        std::set<int32_t>(ids.as<int32_t>(), ids.as<int32_t>() + ids.n_elements()).size());
   });
   subject.decode(false);
   subject.model().set_tap({});
@@ -155,7 +169,8 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   r.head_ms = r.decode_ms - r.layers_ms;
   r.head_bytes = static_cast<double>(active.head);
   const int64_t one_row = weights.config.n_layers * weights.config.experts_per_token;
-  r.layers_bytes = static_cast<double>(active.layers) + static_cast<double>((touched - one_row)) * static_cast<double>(active.one_expert);
+  r.layers_bytes = static_cast<double>(active.layers) + static_cast<double>((touched - one_row)) *
+                                                            static_cast<double>(active.one_expert);
   return r;
 }
 
@@ -165,28 +180,33 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
     v.set("backend", json::Value::string(subject.ops().name()));
     const auto set = [&](const char* key, double value) { v.set(key, json::Value::real(value)); };
     set("read_bandwidth_gb_s", r.read_bandwidth / 1e9), set("fma_peak_gflop_s", r.fma_peak / 1e9);
-    set("decode_rows", static_cast<double>(options.decode_rows)), set("context", static_cast<double>(options.context));
+    set("decode_rows", static_cast<double>(options.decode_rows)),
+        set("context", static_cast<double>(options.context));
     set("decode_ms", r.decode_ms), set("layers_ms", r.layers_ms), set("head_ms", r.head_ms);
     set("layers_bytes", r.layers_bytes), set("head_bytes", r.head_bytes);
-    set("layers_share_of_bandwidth", r.layers_share()), set("head_share_of_bandwidth", r.head_share());
+    set("layers_share_of_bandwidth", r.layers_share()),
+        set("head_share_of_bandwidth", r.head_share());
     set("prompt_rows", static_cast<double>(options.prompt_rows)), set("prompt_ms", r.prompt_ms);
     set("prompt_share_of_fma_peak", r.prompt_share());
     set("resident_bytes", static_cast<double>(resident_bytes()));
     std::printf("%s\n", json::write(v).c_str());
     return;
   }
-  std::printf("machine   %s: read loop %.1f GB/s, f32 FMA %.0f GFLOP/s\n", subject.ops().name().c_str(),
-              r.read_bandwidth / 1e9, r.fma_peak / 1e9);
-  std::printf("decode    %lld row(s) at %lld tokens: %.2f ms, %.1f tokens/s\n", static_cast<long long>(options.decode_rows),
-              static_cast<long long>(options.context), r.decode_ms, 1e3 * static_cast<double>(options.decode_rows) / r.decode_ms);
-  std::printf("  layers  %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.layers_ms, r.layers_bytes / 1e6,
-              100 * r.layers_share());
-  std::printf("  head    %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.head_ms, r.head_bytes / 1e6,
-              100 * r.head_share());
-  std::printf("prompt    %lld rows in chunks of %lld: %.0f ms, %.0f tokens/s, %.1f GFLOP/s: %.0f %% of the FMA peak\n",
-              static_cast<long long>(options.prompt_rows), static_cast<long long>(options.chunk_rows), r.prompt_ms,
-              1e3 * static_cast<double>(options.prompt_rows) / r.prompt_ms, r.prompt_flop / r.prompt_ms / 1e6,
-              100 * r.prompt_share());
+  std::printf("machine   %s: read loop %.1f GB/s, f32 FMA %.0f GFLOP/s\n",
+              subject.ops().name().c_str(), r.read_bandwidth / 1e9, r.fma_peak / 1e9);
+  std::printf("decode    %lld row(s) at %lld tokens: %.2f ms, %.1f tokens/s\n",
+              static_cast<long long>(options.decode_rows), static_cast<long long>(options.context),
+              r.decode_ms, 1e3 * static_cast<double>(options.decode_rows) / r.decode_ms);
+  std::printf("  layers  %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.layers_ms,
+              r.layers_bytes / 1e6, 100 * r.layers_share());
+  std::printf("  head    %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.head_ms,
+              r.head_bytes / 1e6, 100 * r.head_share());
+  std::printf(
+      "prompt    %lld rows in chunks of %lld: %.0f ms, %.0f tokens/s, %.1f GFLOP/s: %.0f %% of the "
+      "FMA peak\n",
+      static_cast<long long>(options.prompt_rows), static_cast<long long>(options.chunk_rows),
+      r.prompt_ms, 1e3 * static_cast<double>(options.prompt_rows) / r.prompt_ms,
+      r.prompt_flop / r.prompt_ms / 1e6, 100 * r.prompt_share());
   std::printf("memory    %.0f MB resident\n", static_cast<double>(resident_bytes()) / 1e6);
 }
 
@@ -198,6 +218,7 @@ int run_bench(const BenchOptions& options) {
     std::fprintf(stderr, "roost: %s\n", to_string(weights.error()).c_str());
     return 1;
   }
+  make_resident(**weights);
   Subject subject(**weights, options);
   print(measure(**weights, subject, options), subject, options);
   return 0;

@@ -10,10 +10,10 @@ struct BenchOptions {
   std::string model;
   int64_t prompt_rows = 2048;
   int64_t chunk_rows = 512;
-  int64_t decode_rows = 1;      // rows of one decode step, each of its own sequence
-  int64_t context = 0;          // tokens before the measured rows; 0: the first rows of a sequence
-  int n_threads = 0;            // 0: all usable CPUs
-  int repetitions = 9;          // medians are reported
+  int64_t decode_rows = 1;  // rows of one decode step, each of its own sequence
+  int64_t context = 0;      // tokens before the measured rows; 0: the first rows of a sequence
+  int n_threads = 0;        // 0: all usable CPUs
+  int repetitions = 9;      // medians are reported
   bool json = false;
 };
 

@@ -2,16 +2,16 @@
 #include "apps/load_model.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "apps/load_weights.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "weights/config.h"
 #include "weights/weights.h"
 
@@ -19,15 +19,9 @@ namespace roost {
 
 namespace {
 
-// Bytes of this process in memory; 0 where the system does not tell.
-size_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  size_t n_total = 0, n_resident = 0;
-  statm >> n_total >> n_resident;
-  return n_resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+std::string mib(size_t n_bytes) {
+  return fmt::format("{:.1f}", static_cast<double>(n_bytes) / 1048576);
 }
-
-std::string mib(size_t n_bytes) { return fmt::format("{:.1f}", static_cast<double>(n_bytes) / 1048576); }
 
 // Logs what a step took since the one before.
 class Steps {
@@ -77,8 +71,7 @@ Result<std::string> read_template(const LoadOptions& options, const json::Value&
   if (file_exists(path)) return read_file(path, limits::kTemplateBytesMax);
   const json::Value* inlined = tokenizer_config.find("chat_template");
   if (inlined != nullptr && inlined->is_string()) return inlined->as_string();
-  return Error{Refusal::FileMissing,
-               path + ", and tokenizer_config.json has no chat_template"};
+  return Error{Refusal::FileMissing, path + ", and tokenizer_config.json has no chat_template"};
 }
 
 // End tokens that the text side names, beside those of the configuration.
@@ -215,9 +208,11 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
 
   ROOST_TRY(ModelWeights weights, load_weights(checkpoint, std::move(text.config)));
   auto shared_weights = std::make_shared<const ModelWeights>(std::move(weights));
-  steps.done("weights", fmt::format("{} MiB mapped, {} MiB owned",
-                                    mib(shared_weights->bytes_mapped),
-                                    mib(shared_weights->bytes_owned)));
+  steps.done("weights",
+             fmt::format("{} MiB mapped, {} MiB owned", mib(shared_weights->bytes_mapped),
+                         mib(shared_weights->bytes_owned)));
+  steps.done("residency", make_resident(*shared_weights) ? "weights are in memory"
+                                                         : "weights are larger than memory");
 
   EngineOptions engine_options = options.engine;
   engine_options.n_tokens = model.tokenizer.n_tokens();
@@ -225,8 +220,8 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
             Engine::create(std::move(shared_weights), engine_options, clock));
   model.engine = std::move(engine);
   log_plan(model.engine->memory_plan());
-  steps.done("engine", fmt::format("{}, context {}", model.engine->backend(),
-                                   model.engine->context_max()));
+  steps.done("engine",
+             fmt::format("{}, context {}", model.engine->backend(), model.engine->context_max()));
   return text.model;
 }
 

@@ -17,7 +17,7 @@ struct LoadOptions {
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
   bool is_strict_model = false;
-  EngineOptions engine;              // n_tokens is set from the tokenizer
+  EngineOptions engine;  // n_tokens is set from the tokenizer
 };
 
 // Reads configuration, weights, tokenizer and template, starts the engine, and logs each step with

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 namespace roost {
 
@@ -10,9 +11,16 @@ Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string
   ROOST_TRY(const json::Value json, json::parse(text));
   ROOST_TRY(ModelConfig config, parse_config(json));
   ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
-  ROOST_TRY(ModelWeights weights,
-            load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint)), std::move(config)));
+  ROOST_TRY(
+      ModelWeights weights,
+      load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint)), std::move(config)));
   return std::make_shared<const ModelWeights>(std::move(weights));
+}
+
+bool make_resident(const ModelWeights& weights) {
+  if (weights.bytes_mapped > available_memory_bytes()) return false;
+  weights.checkpoint->make_resident();
+  return true;
 }
 
 }  // namespace roost

@@ -77,6 +77,13 @@ void MappedFile::Unmap::operator()(const std::byte* data) const {
   ::munmap(const_cast<std::byte*>(data), n_bytes);
 }
 
+void MappedFile::make_resident() const {
+#ifdef MADV_POPULATE_READ
+  if (!bytes().empty())
+    ::madvise(const_cast<std::byte*>(data_.get()), bytes().size(), MADV_POPULATE_READ);
+#endif
+}
+
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const Close file(open_to_read(path));
   if (file.fd < 0) return Error{Refusal::FileMissing, path + ": " + reason()};

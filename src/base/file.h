@@ -21,6 +21,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const {
     return {data_.get(), data_ ? data_.get_deleter().n_bytes : 0};
   }
+  // Reads all pages in and maps them, so that no later access faults. Nothing happens where the
+  // system does not offer it.
+  void make_resident() const;
 
  private:
   struct Unmap {

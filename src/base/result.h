@@ -1,5 +1,5 @@
-// An expected "no" has a code from refusals.def and a detail with the numbers; Result carries either
-// a value or such a no.
+// An expected "no" has a code from refusals.def and a detail with the numbers; Result carries
+// either a value or such a no.
 #pragma once
 
 #include <string>
@@ -32,7 +32,8 @@ std::string to_string(const Error& error);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit by design
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   explicit operator bool() const { return state_.index() == 0; }
@@ -43,7 +44,9 @@ class [[nodiscard]] Result {
 
   const T& value() const& { return check_value(), std::get<0>(state_); }
   T& value() & { return check_value(), std::get<0>(state_); }
-  T value() && { return check_value(), std::get<0>(std::move(state_)); }  // by value: outlives a temporary Result
+  T value() && {
+    return check_value(), std::get<0>(std::move(state_));
+  }  // by value: outlives a temporary Result
   const Error& error() const& { return std::get<1>(state_); }
   Error&& error() && { return std::get<1>(std::move(state_)); }
 
@@ -73,15 +76,16 @@ class [[nodiscard]] Result<void> {
 #define ROOST_CAT(a, b) ROOST_CAT_(a, b)
 
 // ROOST_TRY(Type name, expression): the value, or return the refusal to the caller.
-#define ROOST_TRY(declaration, ...) ROOST_TRY_(ROOST_CAT(result_, __COUNTER__), declaration, __VA_ARGS__)
-#define ROOST_TRY_(result, declaration, ...)         \
-  auto result = (__VA_ARGS__);                       \
-  if (!result) return std::move(result).error();     \
+#define ROOST_TRY(declaration, ...) \
+  ROOST_TRY_(ROOST_CAT(result_, __COUNTER__), declaration, __VA_ARGS__)
+#define ROOST_TRY_(result, declaration, ...)     \
+  auto result = (__VA_ARGS__);                   \
+  if (!result) return std::move(result).error(); \
   declaration = std::move(result).value()
 
 // ROOST_TRY_DO(expression): the same for Result<void>, or when the value is not wanted.
-#define ROOST_TRY_DO(...)                                                    \
-  do {                                                                       \
-    auto result_of_do = (__VA_ARGS__);                                       \
-    if (!result_of_do) return std::move(result_of_do).error();               \
+#define ROOST_TRY_DO(...)                                      \
+  do {                                                         \
+    auto result_of_do = (__VA_ARGS__);                         \
+    if (!result_of_do) return std::move(result_of_do).error(); \
   } while (false)

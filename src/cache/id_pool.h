@@ -17,7 +17,7 @@ class IdPool {
   int32_t n_total() const { return static_cast<int32_t>(is_held_.size()); }
 
  private:
-  std::vector<int32_t> free_;   // a stack: the id given back last is warmest in the caches
+  std::vector<int32_t> free_;  // a stack: the id given back last is warmest in the caches
   std::vector<bool> is_held_;
 };
 

@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 
-size_t rounded_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+size_t rounded_up(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -20,13 +22,16 @@ Buffer::Buffer(size_t n_bytes) : n_bytes_(n_bytes) {
   ROOST_CHECK(data != nullptr);
   data_.reset(static_cast<std::byte*>(data));
 #ifdef __linux__
-  // Large pools are read in long runs: huge pages spare the TLB. A kernel that refuses loses nothing else.
+  // Large pools are read in long runs: huge pages spare the TLB. A kernel that refuses loses
+  // nothing else.
   if (n_bytes >= (size_t{4} << 20)) madvise(data, n_bytes, MADV_HUGEPAGE);
 #endif
   std::fill_n(data_.get(), n_bytes, std::byte{0});
 }
 
-void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
+void Buffer::Free::operator()(std::byte* data) const {
+  std::free(data);
+}
 
 Tensor Buffer::tensor(DType dtype, const Shape& shape) const {
   const Tensor view{.data = data_.get(), .dtype = dtype, .shape = shape};

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/memory.h"
 #include "cache/id_pool.h"
-#include "device/cpu/memory.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -17,12 +17,14 @@ namespace {
 constexpr int64_t kOtherStreamTokens = 8192;  // K/V planned for each stream beside the first
 constexpr int32_t kReplayRowsMax = 0;         // no drafts: nothing is ever replayed
 
-int64_t div_ceil(int64_t n, int64_t d) { return (n + d - 1) / d; }
+int64_t div_ceil(int64_t n, int64_t d) {
+  return (n + d - 1) / d;
+}
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options, const MemoryPlan& plan,
-             const Clock& clock);
+  EngineImpl(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
+             const MemoryPlan& plan, const Clock& clock);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, EventSink sink) override;
@@ -64,7 +66,7 @@ class EngineImpl final : public Engine {
   Buffer logits_, drawn_;
 
   // Engine thread only.
-  std::vector<SequencePtr> running_;   // in order of admission
+  std::vector<SequencePtr> running_;  // in order of admission
   std::deque<SequencePtr> waiting_;
   std::vector<SequenceNeed> needs_;
   std::vector<Chunk> chunks_;
@@ -79,7 +81,7 @@ class EngineImpl final : public Engine {
   std::vector<SequencePtr> submitted_;
   std::vector<RequestId> cancelled_;
   Counts counts_;
-  size_t n_open_ = 0;                  // submitted and not yet admitted: what queue_max bounds
+  size_t n_open_ = 0;  // submitted and not yet admitted: what queue_max bounds
   RequestId next_id_ = 1;
   bool is_draining_ = false, is_stopping_ = false;
 
@@ -105,7 +107,8 @@ MemoryPlan plan_memory(const ModelWeights& weights, EngineOptions& options) {
   const size_t page_bytes = ModelState::bytes_per_page(c, DType::kBF16);
   const size_t available = available_memory_bytes();
   int64_t n_pages = div_ceil(options.context_max, kPageTokens) +
-                    (options.streams_max - 1) * div_ceil(std::min(kOtherStreamTokens, options.context_max), kPageTokens);
+                    (options.streams_max - 1) *
+                        div_ceil(std::min(kOtherStreamTokens, options.context_max), kPageTokens);
   if (page_bytes > 0) {
     size_t kv_bytes = options.kv_bytes;
     if (kv_bytes == 0 && available > 0) kv_bytes = available / 4;
@@ -113,11 +116,14 @@ MemoryPlan plan_memory(const ModelWeights& weights, EngineOptions& options) {
   }
   plan.n_pages = static_cast<int32_t>(std::max<int64_t>(n_pages, 1));
   plan.n_slots = options.streams_max;
-  options.context_max = std::min(options.context_max, static_cast<int64_t>(plan.n_pages) * kPageTokens);
+  options.context_max =
+      std::min(options.context_max, static_cast<int64_t>(plan.n_pages) * kPageTokens);
   plan.pages = static_cast<size_t>(plan.n_pages) * page_bytes;
-  plan.slots = static_cast<size_t>(plan.n_slots) * ModelState::bytes_per_slot(c, DType::kBF16, kReplayRowsMax);
-  plan.scratch = Qwen35::scratch_bytes(c, DType::kBF16, options.chunk_rows_max, options.chunk_rows_max) +
-                 static_cast<size_t>(options.streams_max * c.vocabulary) * sizeof(float);
+  plan.slots = static_cast<size_t>(plan.n_slots) *
+               ModelState::bytes_per_slot(c, DType::kBF16, kReplayRowsMax);
+  plan.scratch =
+      Qwen35::scratch_bytes(c, DType::kBF16, options.chunk_rows_max, options.chunk_rows_max) +
+      static_cast<size_t>(options.streams_max * c.vocabulary) * sizeof(float);
   plan.workspace = cpu_workspace_bytes(limits_for(weights, options), options.n_threads);
   return plan;
 }
@@ -131,10 +137,12 @@ EngineImpl::EngineImpl(std::shared_ptr<const ModelWeights> weights, const Engine
       pool_(options.n_threads),
       ops_(make_cpu_ops(pool_, limits_for(*weights_, options))),
       model_(*weights_, *ops_, options.chunk_rows_max, options.chunk_rows_max),
-      state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots, kReplayRowsMax)),
+      state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots,
+                                kReplayRowsMax)),
       pages_(plan.n_pages),
       slots_(plan.n_slots),
-      logits_(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) * sizeof(float)),
+      logits_(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) *
+              sizeof(float)),
       drawn_(static_cast<size_t>(options.streams_max) * sizeof(int32_t)) {
   const auto n_streams = static_cast<size_t>(options.streams_max);
   const auto n_rows = static_cast<size_t>(options.chunk_rows_max);
@@ -185,7 +193,8 @@ Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink si
   sequence->n_prompt = n_prompt;
   sequence->tokens.reserve(static_cast<size_t>(n_prompt + sequence->new_tokens_max));
   sequence->tokens = request.prompt;
-  sequence->pages.reserve(static_cast<size_t>(div_ceil(n_prompt + sequence->new_tokens_max, kPageTokens)));
+  sequence->pages.reserve(
+      static_cast<size_t>(div_ceil(n_prompt + sequence->new_tokens_max, kPageTokens)));
   sequence->event.n_prompt = n_prompt;
   sequence->event.tokens.reserve(1);
   sequence->event.submitted_ns = clock_.now_ns();
@@ -195,7 +204,8 @@ Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink si
   const std::lock_guard lock(mutex_);
   if (is_draining_ || is_stopping_) return Error{Refusal::ServerDraining, ""};
   if (n_open_ >= options_.queue_max) {
-    return Error{Refusal::QueueFull, std::to_string(n_open_) + " waiting, limit " + std::to_string(options_.queue_max)};
+    return Error{Refusal::QueueFull,
+                 std::to_string(n_open_) + " waiting, limit " + std::to_string(options_.queue_max)};
   }
   ++n_open_;
   sequence->id = next_id_++;
@@ -270,7 +280,8 @@ void EngineImpl::admit() {
 
 bool EngineImpl::reserve(Sequence& s) {
   const int64_t new_left = s.new_tokens_max - s.n_generated();
-  const int64_t n_tokens = static_cast<int64_t>(s.tokens.size()) + std::min(new_left, options_.reserved_new_tokens);
+  const int64_t n_tokens =
+      static_cast<int64_t>(s.tokens.size()) + std::min(new_left, options_.reserved_new_tokens);
   const int64_t n_pages = div_ceil(n_tokens, kPageTokens);
   if (slots_.n_free() == 0 || pages_.n_free() < n_pages) return false;
   s.slot = *slots_.take();
@@ -303,7 +314,8 @@ void EngineImpl::grow_pages() {
 }
 
 void EngineImpl::suspend_newest() {
-  ROOST_CHECK(running_.size() > 1);  // one sequence alone always fits: the context is bounded by the pages
+  ROOST_CHECK(running_.size() >
+              1);  // one sequence alone always fits: the context is bounded by the pages
   release(*running_.back());
   waiting_.push_front(std::move(running_.back()));
   running_.pop_back();
@@ -314,8 +326,12 @@ void EngineImpl::step() {
   build_step();
   const auto n_logits = static_cast<int64_t>(logit_rows_.size());
   const Tensor logits = logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary});
-  model_.forward({.tokens = step_tokens_, .positions = step_positions_, .rows = row_spans_, .delta_rows = delta_spans_,
-                  .logit_rows = logit_rows_, .logits = logits},
+  model_.forward({.tokens = step_tokens_,
+                  .positions = step_positions_,
+                  .rows = row_spans_,
+                  .delta_rows = delta_spans_,
+                  .logit_rows = logit_rows_,
+                  .logits = logits},
                  state_);
   if (n_logits > 0) sample_step();
   remove_finished();
@@ -323,7 +339,8 @@ void EngineImpl::step() {
 
 void EngineImpl::build_step() {
   needs_.clear();
-  for (const auto& s : running_) needs_.push_back({static_cast<int64_t>(s->tokens.size()), s->n_computed});
+  for (const auto& s : running_)
+    needs_.push_back({static_cast<int64_t>(s->tokens.size()), s->n_computed});
   plan_step(needs_, {options_.chunk_rows_max, options_.prompt_rows_beside_max}, chunks_);
 
   step_tokens_.clear(), step_positions_.clear(), logit_rows_.clear(), logit_sequences_.clear();
@@ -337,8 +354,12 @@ void EngineImpl::build_step() {
       for (int axis = 0; axis < 3; ++axis) step_positions_.push_back(static_cast<int32_t>(t));
     }
     row_spans_.push_back({first_row, n_rows, static_cast<int32_t>(s.n_computed), s.pages.data()});
-    delta_spans_.push_back({.first_row = first_row, .n_new = n_rows, .n_replay = 0, .store_after = n_rows,
-                            .first_packed = first_row, .slot = s.slot});
+    delta_spans_.push_back({.first_row = first_row,
+                            .n_new = n_rows,
+                            .n_replay = 0,
+                            .store_after = n_rows,
+                            .first_packed = first_row,
+                            .slot = s.slot});
     s.n_computed += chunk.n_rows;
     if (!s.has_started) {
       s.has_started = true;
@@ -359,12 +380,15 @@ void EngineImpl::sample_step() {
   const auto n_logits = static_cast<int64_t>(logit_rows_.size());
   const Tensor drawn = drawn_.tensor(DType::kI32, {n_logits});
   ops_->run(Sample{.logits = logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary}),
-                   .params = sample_params_, .n_tokens = options_.n_tokens, .tokens = drawn});
+                   .params = sample_params_,
+                   .n_tokens = options_.n_tokens,
+                   .tokens = drawn});
   for (int64_t i = 0; i < n_logits; ++i) {
     Sequence& s = *running_[static_cast<size_t>(logit_sequences_[static_cast<size_t>(i)])];
     const int32_t token = drawn.as<int32_t>()[i];
     if (token < 0) {
-      finish(s, Finish::kError, Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+      finish(s, Finish::kError,
+             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
     } else {
       keep(s, token);
     }
@@ -373,7 +397,8 @@ void EngineImpl::sample_step() {
 
 void EngineImpl::keep(Sequence& s, int32_t token) {
   const std::vector<int32_t>& end_tokens = weights_->config.end_tokens;
-  const bool is_end = !s.request.ignore_end_tokens && std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();
+  const bool is_end = !s.request.ignore_end_tokens &&
+                      std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();
   if (is_end || s.is_stop_token(token)) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
@@ -390,7 +415,8 @@ void EngineImpl::keep(Sequence& s, int32_t token) {
   s.event.tokens.assign(1, token);
   s.event.n_generated = s.n_generated();
   s.sink(s.event);
-  if (s.n_generated() == s.new_tokens_max) finish(s, s.is_cut_by_context ? Finish::kContext : Finish::kLength);
+  if (s.n_generated() == s.new_tokens_max)
+    finish(s, s.is_cut_by_context ? Finish::kContext : Finish::kLength);
 }
 
 void EngineImpl::finish(Sequence& s, Finish how, std::optional<Error> error) {
@@ -417,7 +443,8 @@ void EngineImpl::remove_finished() {
     n_left_queue += s->is_queued;
   }
   const auto has_ended = [](const SequencePtr& s) { return !s->sink; };
-  const auto n_ended = static_cast<int64_t>(std::erase_if(running_, has_ended) + std::erase_if(waiting_, has_ended));
+  const auto n_ended =
+      static_cast<int64_t>(std::erase_if(running_, has_ended) + std::erase_if(waiting_, has_ended));
   const std::lock_guard lock(mutex_);
   n_open_ -= n_left_queue;
   counts_.n_requests += n_ended;
@@ -445,10 +472,13 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeight
   const size_t available = available_memory_bytes();
   const size_t to_take = plan.pages + plan.slots + plan.scratch + plan.workspace;
   if (available > 0 && to_take > available) {
-    return Error{Refusal::MemoryTooSmall, "need " + std::to_string(to_take) + " bytes beside the weights, have " +
-                                              std::to_string(available) + "; fewer --streams or a smaller --context need less"};
+    return Error{Refusal::MemoryTooSmall, "need " + std::to_string(to_take) +
+                                              " bytes beside the weights, have " +
+                                              std::to_string(available) +
+                                              "; fewer --streams or a smaller --context need less"};
   }
-  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(weights), chosen, plan, clock));
+  return std::unique_ptr<Engine>(
+      std::make_unique<EngineImpl>(std::move(weights), chosen, plan, clock));
 }
 
 }  // namespace roost

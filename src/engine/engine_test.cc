@@ -25,8 +25,12 @@ thread_local int64_t n_allocations = 0;
   if (void* p = std::malloc(n)) return p;
   std::abort();
 }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
 
 namespace roost {
 namespace {
@@ -82,13 +86,16 @@ struct GoldenAnswer {
 };
 
 std::map<std::string, GoldenAnswer> golden_answers() {
-  const auto text = read_file(ROOST_SOURCE_DIR "/tests/golden/golden.json", limits::kConfigBytesMax).value();
+  const auto text =
+      read_file(ROOST_SOURCE_DIR "/tests/golden/golden.json", limits::kConfigBytesMax).value();
   const json::Value index = json::parse(text).value();
   std::map<std::string, GoldenAnswer> answers;
   for (const json::Value& c : index.find("continuations")->items()) {
     GoldenAnswer& a = answers[c.find("name")->as_string()];
-    for (const json::Value& id : c.find("prompt_ids")->items()) a.prompt.push_back(static_cast<int32_t>(*id.as_int64()));
-    for (const json::Value& id : c.find("ids")->items()) a.ids.push_back(static_cast<int32_t>(*id.as_int64()));
+    for (const json::Value& id : c.find("prompt_ids")->items())
+      a.prompt.push_back(static_cast<int32_t>(*id.as_int64()));
+    for (const json::Value& id : c.find("ids")->items())
+      a.ids.push_back(static_cast<int32_t>(*id.as_int64()));
     a.has_ended = c.find("ended")->as_bool();
     if (a.has_ended) a.ids.pop_back();  // the end token is no kept token
   }
@@ -108,7 +115,8 @@ std::unique_ptr<Engine> make_engine(const EngineOptions& options = small()) {
   return Engine::create(fledgling(), options, system_clock()).value();
 }
 
-EngineRequest request(std::vector<int32_t> prompt, int64_t new_tokens_max, double temperature = 0, uint64_t seed = 0) {
+EngineRequest request(std::vector<int32_t> prompt, int64_t new_tokens_max, double temperature = 0,
+                      uint64_t seed = 0) {
   EngineRequest r;
   r.prompt = std::move(prompt);
   r.new_tokens_max = new_tokens_max;
@@ -140,13 +148,16 @@ TEST(Engine, eight_streams_together_equal_each_alone) {
   const auto engine = make_engine();
   std::vector<EngineRequest> requests;
   for (const auto& [name, answer] : golden_answers()) {
-    if (!name.starts_with("picture")) requests.push_back(request(answer.prompt, 60, 0.8, requests.size()));
+    if (!name.starts_with("picture"))
+      requests.push_back(request(answer.prompt, 60, 0.8, requests.size()));
   }
   std::vector<Answer> alone;
   for (const EngineRequest& r : requests) alone.push_back(ask(*engine, r));
   std::vector<Listener> together(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) ASSERT_TRUE(engine->submit(requests[i], together[i].sink()));
-  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i].wait().tokens, alone[i].tokens) << i;
+  for (size_t i = 0; i < requests.size(); ++i)
+    ASSERT_TRUE(engine->submit(requests[i], together[i].sink()));
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(together[i].wait().tokens, alone[i].tokens) << i;
 }
 
 TEST(Engine, a_seed_repeats_a_reply_and_another_changes_it) {
@@ -189,13 +200,16 @@ TEST(Engine, refuses_what_cannot_run) {
   EXPECT_EQ(engine->submit(request({}, 5), listener.sink()).error().refusal, Refusal::EmptyPrompt);
   const auto long_one = engine->submit(request(std::vector<int32_t>(64, 1), 5), listener.sink());
   EXPECT_EQ(long_one.error().refusal, Refusal::RequestTooLong);
-  EXPECT_EQ(long_one.error().detail, "64 tokens > 63 maximum; this model's maximum context length is 64 tokens");
-  EXPECT_EQ(engine->submit(request({1'000'000}, 5), listener.sink()).error().refusal, Refusal::FieldRange);
+  EXPECT_EQ(long_one.error().detail,
+            "64 tokens > 63 maximum; this model's maximum context length is 64 tokens");
+  EXPECT_EQ(engine->submit(request({1'000'000}, 5), listener.sink()).error().refusal,
+            Refusal::FieldRange);
   EngineRequest longest = request(std::vector<int32_t>(63, 1), 5);
   longest.ignore_end_tokens = true;
   EXPECT_EQ(ask(*engine, longest).tokens.size(), 1u);
   engine->drain();
-  EXPECT_EQ(engine->submit(request({1}, 5), listener.sink()).error().refusal, Refusal::ServerDraining);
+  EXPECT_EQ(engine->submit(request({1}, 5), listener.sink()).error().refusal,
+            Refusal::ServerDraining);
 }
 
 TEST(Engine, a_full_queue_refuses_and_the_next_request_is_fine) {
@@ -231,7 +245,8 @@ TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
     const auto engine = make_engine();
     for (uint64_t s = 0; s < 3; ++s) alone.push_back(ask(*engine, endless(s)));
   }
-  // Pages for one sequence of full length and a little more: three cannot run to their ends together.
+  // Pages for one sequence of full length and a little more: three cannot run to their ends
+  // together.
   EngineOptions options = small();
   options.context_max = 512;
   options.streams_max = 3;

@@ -6,7 +6,8 @@
 
 namespace roost {
 
-void plan_step(std::span<const SequenceNeed> needs, const SchedulerLimits& limits, std::vector<Chunk>& plan) {
+void plan_step(std::span<const SequenceNeed> needs, const SchedulerLimits& limits,
+               std::vector<Chunk>& plan) {
   ROOST_CHECK(plan.capacity() >= needs.size());
   plan.clear();
   int64_t rows_left = limits.step_rows_max;
@@ -26,14 +27,16 @@ void plan_step(std::span<const SequenceNeed> needs, const SchedulerLimits& limit
   // served in full or all rows are given away.
   const size_t first_prompt = plan.size();
   for (size_t i = 0; i < needs.size(); ++i) {
-    if (!needs[i].is_decoding() && needs[i].n_left() > 0) plan.push_back({static_cast<int32_t>(i), 0});
+    if (!needs[i].is_decoding() && needs[i].n_left() > 0)
+      plan.push_back({static_cast<int32_t>(i), 0});
   }
   int64_t n_open = static_cast<int64_t>(plan.size() - first_prompt);
   while (rows_left > 0 && n_open > 0) {
     const int64_t share = std::max<int64_t>(rows_left / n_open, 1);
     n_open = 0;
     for (size_t c = first_prompt; c < plan.size() && rows_left > 0; ++c) {
-      const int64_t wants = needs[static_cast<size_t>(plan[c].sequence_idx)].n_left() - plan[c].n_rows;
+      const int64_t wants =
+          needs[static_cast<size_t>(plan[c].sequence_idx)].n_left() - plan[c].n_rows;
       const int64_t n = std::min({wants, share, rows_left});
       plan[c].n_rows += n;
       rows_left -= n;

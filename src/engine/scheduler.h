@@ -8,8 +8,9 @@
 namespace roost {
 
 struct SchedulerLimits {
-  int64_t step_rows_max = 512;        // rows of one step
-  int64_t prompt_rows_beside_max = 256;  // prompt rows of a step that also decodes: bounds the wait of the streams
+  int64_t step_rows_max = 512;  // rows of one step
+  int64_t prompt_rows_beside_max =
+      256;  // prompt rows of a step that also decodes: bounds the wait of the streams
 };
 
 // A running sequence, as the planner sees it.
@@ -29,6 +30,7 @@ struct Chunk {
 // Every decoding sequence brings its row; prompts share the rows that are left equally, so that a
 // short prompt ends early beside a long one; what one does not use the next ones get. plan is
 // cleared first; it must have room for needs.size() chunks, so that nothing is allocated.
-void plan_step(std::span<const SequenceNeed> needs, const SchedulerLimits& limits, std::vector<Chunk>& plan);
+void plan_step(std::span<const SequenceNeed> needs, const SchedulerLimits& limits,
+               std::vector<Chunk>& plan);
 
 }  // namespace roost

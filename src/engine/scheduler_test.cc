@@ -8,7 +8,8 @@
 namespace roost {
 namespace {
 
-std::map<int32_t, int64_t> plan(const std::vector<SequenceNeed>& needs, const SchedulerLimits& limits = {}) {
+std::map<int32_t, int64_t> plan(const std::vector<SequenceNeed>& needs,
+                                const SchedulerLimits& limits = {}) {
   std::vector<Chunk> chunks;
   chunks.reserve(needs.size());
   plan_step(needs, limits, chunks);
@@ -49,8 +50,9 @@ TEST(Scheduler, never_plans_more_rows_than_there_are_or_than_a_step_takes) {
       need.n_computed = random() % 1000;
       need.n_tokens = need.n_computed + 1 + (random() % 3 == 0 ? random() % 3000 : 0);
     }
-    const SchedulerLimits limits{.step_rows_max = 1 + static_cast<int64_t>(random() % 600),
-                                 .prompt_rows_beside_max = 1 + static_cast<int64_t>(random() % 300)};
+    const SchedulerLimits limits{
+        .step_rows_max = 1 + static_cast<int64_t>(random() % 600),
+        .prompt_rows_beside_max = 1 + static_cast<int64_t>(random() % 300)};
     int64_t n_rows = 0;
     for (const auto& [i, n] : plan(needs, limits)) {
       EXPECT_GE(n, 1);

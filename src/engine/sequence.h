@@ -13,24 +13,25 @@ struct Sequence {
   Engine::RequestId id = 0;
   EngineRequest request;
   EventSink sink;
-  std::vector<int32_t> tokens;       // prompt and kept tokens, in order
+  std::vector<int32_t> tokens;  // prompt and kept tokens, in order
   int64_t n_prompt = 0;
-  int64_t new_tokens_max = 0;        // clamped to the context
-  bool is_cut_by_context = false;    // new_tokens_max comes from the context, not from the request
+  int64_t new_tokens_max = 0;      // clamped to the context
+  bool is_cut_by_context = false;  // new_tokens_max comes from the context, not from the request
 
-  int64_t n_computed = 0;            // tokens whose rows have run: length of K/V and of the state
-  std::vector<int32_t> pages;        // its page table
+  int64_t n_computed = 0;      // tokens whose rows have run: length of K/V and of the state
+  std::vector<int32_t> pages;  // its page table
   int32_t slot = -1;
-  bool is_queued = true;             // not admitted yet: counts against the queue's limit
+  bool is_queued = true;  // not admitted yet: counts against the queue's limit
   bool has_started = false;
   bool is_cancelled = false;
 
-  EngineEvent event;                 // reused for every event, so that a step allocates nothing
+  EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
 
   int64_t n_generated() const { return static_cast<int64_t>(tokens.size()) - n_prompt; }
   bool is_stop_token(int32_t token) const {
-    return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end();
+    return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
+           request.stop_tokens.end();
   }
 };
 

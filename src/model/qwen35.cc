@@ -13,7 +13,9 @@ struct Pending {
   ExpertSum experts;
 };
 
-int64_t n_slots_of_experts(const ModelConfig& c) { return c.experts_per_token + (c.shared_expert_width > 0 ? 1 : 0); }
+int64_t n_slots_of_experts(const ModelConfig& c) {
+  return c.experts_per_token + (c.shared_expert_width > 0 ? 1 : 0);
+}
 
 Tensor copy_of(std::span<const int32_t> values, Arena& scratch) {
   const Tensor t = scratch.tensor(DType::kI32, {static_cast<int64_t>(values.size())});
@@ -26,15 +28,16 @@ Tensor copy_of(std::span<const int32_t> values, Arena& scratch) {
 // ---------------------------------------------------------------------------------------- state
 
 size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype) {
-  return static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens * c.head_dim) * size_of(dtype);
+  return static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens * c.head_dim) *
+         size_of(dtype);
 }
 
 size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t replay_rows_max) {
   const int64_t state = c.n_value_heads * c.key_dim * c.value_dim;
   const int64_t raw_rows = (3 + replay_rows_max) * c.conv_channels();
   const int64_t gates = replay_rows_max * 2 * c.n_value_heads;
-  return static_cast<size_t>(c.n_delta_layers()) *
-         (static_cast<size_t>((state + gates) * 4) + static_cast<size_t>(raw_rows) * size_of(dtype));
+  return static_cast<size_t>(c.n_delta_layers()) * (static_cast<size_t>((state + gates) * 4) +
+                                                    static_cast<size_t>(raw_rows) * size_of(dtype));
 }
 
 ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages, int32_t n_slots,
@@ -68,7 +71,8 @@ ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages
 
 void ModelState::reset_slot(int32_t slot) {
   for (const Delta& d : delta) {
-    for (const Tensor& t : {d.state.at(slot), d.tail.at(slot)}) std::fill_n(t.data, t.n_bytes(), std::byte{0});
+    for (const Tensor& t : {d.state.at(slot), d.tail.at(slot)})
+      std::fill_n(t.data, t.n_bytes(), std::byte{0});
   }
 }
 
@@ -95,17 +99,20 @@ OpsLimits Qwen35::ops_limits(const ModelConfig& c, int64_t rows_max) {
   return limits;
 }
 
-size_t Qwen35::scratch_bytes(const ModelConfig& c, DType activation, int64_t rows_max, int64_t packed_rows_max) {
+size_t Qwen35::scratch_bytes(const ModelConfig& c, DType activation, int64_t rows_max,
+                             int64_t packed_rows_max) {
   const int64_t t = rows_max, p = packed_rows_max, a = static_cast<int64_t>(size_of(activation));
   const int64_t stream = 4 * t * c.hidden * a + t * c.rotary_dims * 4 + 2 * t * 4;
-  const int64_t delta = t * (c.conv_channels() + 2 * c.value_width()) * a + t * 2 * c.n_value_heads * 4 +
-                        p * c.conv_channels() * a + p * (c.n_key_heads + 2 * c.n_value_heads) * 4;
+  const int64_t delta = t * (c.conv_channels() + 2 * c.value_width()) * a +
+                        t * 2 * c.n_value_heads * 4 + p * c.conv_channels() * a +
+                        p * (c.n_key_heads + 2 * c.n_value_heads) * 4;
   const int64_t attention = t * (4 * c.n_heads + 2 * c.n_kv_heads) * c.head_dim * a;
   const int64_t mlp = c.is_moe() ? t * (c.n_experts + 2 + 2 * c.experts_per_token) * 4 +
                                        t * n_slots_of_experts(c) * c.hidden * a
                                  : t * (c.intermediate + c.hidden) * a;
   constexpr int64_t kTensorsMax = 40;  // each may lose up to one alignment unit
-  return static_cast<size_t>(stream + std::max(delta, attention) + mlp) + kTensorsMax * Arena::kAlign;
+  return static_cast<size_t>(stream + std::max(delta, attention) + mlp) +
+         kTensorsMax * Arena::kAlign;
 }
 
 Qwen35::Qwen35(const ModelWeights& weights, Ops& ops, int64_t rows_max, int64_t packed_rows_max)
@@ -115,7 +122,9 @@ Qwen35::Qwen35(const ModelWeights& weights, Ops& ops, int64_t rows_max, int64_t 
       scratch_(scratch_bytes(weights.config, ops.activation(), rows_max, packed_rows_max)) {
   const int64_t n_pairs = config_.rotary_dims / 2;
   for (int64_t i = 0; i < n_pairs; ++i) {
-    frequencies_.push_back(std::pow(config_.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.rotary_dims)));
+    frequencies_.push_back(
+        std::pow(config_.rope_theta,
+                 -2.0 * static_cast<double>(i) / static_cast<double>(config_.rotary_dims)));
     // Axes are interleaved over the frequencies: H and W take every third pair while their
     // sections last, T the rest.
     const int axis = static_cast<int>(i % 3);
@@ -126,7 +135,8 @@ Qwen35::Qwen35(const ModelWeights& weights, Ops& ops, int64_t rows_max, int64_t 
 
 // cos and sin of every row's rotation, in float64 (an angle can be 262,143 rad), stored as f32.
 Tensor Qwen35::rope_table(const Step& step) {
-  const int64_t n_rows = static_cast<int64_t>(step.tokens.size()), n_pairs = config_.rotary_dims / 2;
+  const int64_t n_rows = static_cast<int64_t>(step.tokens.size()),
+                n_pairs = config_.rotary_dims / 2;
   const Tensor rope = scratch_.tensor(DType::kF32, {n_rows, n_pairs, 2});
   float* out = rope.as<float>();
   for (int64_t t = 0; t < n_rows; ++t) {
@@ -144,7 +154,7 @@ void Qwen35::forward(const Step& step, ModelState& state) {
   const Arena::Scope scope(scratch_);
   const int64_t n_rows = static_cast<int64_t>(step.tokens.size());
   const DType act = ops_.activation();
-  const Tensor x = scratch_.tensor(act, {n_rows, config_.hidden});       // [T, h] the residual stream
+  const Tensor x = scratch_.tensor(act, {n_rows, config_.hidden});  // [T, h] the residual stream
   const Tensor normed = scratch_.tensor(act, {n_rows, config_.hidden});  // [T, h]
   const Tensor mixed = scratch_.tensor(act, {n_rows, config_.hidden});   // [T, h]
   const Tensor rope = rope_table(step);                                  // [T, R/2, 2]
@@ -155,15 +165,22 @@ void Qwen35::forward(const Step& step, ModelState& state) {
   int attention_idx = 0, delta_idx = 0;
   for (int64_t l = 0; l < config_.n_layers; ++l) {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(l)];
-    ops_.run(AddRmsNorm{.x = x, .add = pending.add, .experts = pending.experts, .weight = layer.input_norm,
-                        .out = normed, .eps = config_.norm_eps});
+    ops_.run(AddRmsNorm{.x = x,
+                        .add = pending.add,
+                        .experts = pending.experts,
+                        .weight = layer.input_norm,
+                        .out = normed,
+                        .eps = config_.norm_eps});
     tap("residual", l, x);
     if (layer.is_full_attention) {
-      full_attention(layer.attention, l, state.pages[static_cast<size_t>(attention_idx++)], normed, mixed, step, rope);
+      full_attention(layer.attention, l, state.pages[static_cast<size_t>(attention_idx++)], normed,
+                     mixed, step, rope);
     } else {
-      gated_delta_net(layer.delta, l, state.delta[static_cast<size_t>(delta_idx++)], normed, mixed, step);
+      gated_delta_net(layer.delta, l, state.delta[static_cast<size_t>(delta_idx++)], normed, mixed,
+                      step);
     }
-    ops_.run(AddRmsNorm{.x = x, .add = mixed, .weight = layer.post_norm, .out = normed, .eps = config_.norm_eps});
+    ops_.run(AddRmsNorm{
+        .x = x, .add = mixed, .weight = layer.post_norm, .out = normed, .eps = config_.norm_eps});
     pending = {};
     if (config_.is_moe()) {
       pending.experts = experts(layer.moe, l, mlp_tensors, normed);
@@ -179,7 +196,11 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
   const Arena::Scope scope(scratch_);
   const int64_t n_logits = static_cast<int64_t>(step.logit_rows.size());
   const bool has_logits = n_logits > 0;
-  AddRmsNorm norm{.x = x, .add = add, .experts = experts, .weight = weights_.final_norm, .eps = config_.norm_eps};
+  AddRmsNorm norm{.x = x,
+                  .add = add,
+                  .experts = experts,
+                  .weight = weights_.final_norm,
+                  .eps = config_.norm_eps};
   if (has_logits) {
     norm.rows = copy_of(step.logit_rows, scratch_);
     norm.out = scratch_.tensor(ops_.activation(), {n_logits, config_.hidden});  // [N, h]
@@ -193,8 +214,8 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
   ops_.run(product);
 }
 
-void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state, const Tensor& normed,
-                             const Tensor& out, const Step& step) {
+void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
+                             const Tensor& normed, const Tensor& out, const Step& step) {
   const Arena::Scope scope(scratch_);
   const ModelConfig& c = config_;
   const DType act = ops_.activation();
@@ -202,10 +223,10 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
   int64_t n_packed = 0;
   for (const DeltaSpan& span : step.delta_rows) n_packed += span.n_packed();
 
-  const Tensor qkv = scratch_.tensor(act, {n_rows, c.conv_channels()});       // [T, C]
-  const Tensor z = scratch_.tensor(act, {n_rows, c.value_width()});           // [T, Hv·Dv]
-  const Tensor b = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});   // [T, Hv]
-  const Tensor a = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});   // [T, Hv]
+  const Tensor qkv = scratch_.tensor(act, {n_rows, c.conv_channels()});      // [T, C]
+  const Tensor z = scratch_.tensor(act, {n_rows, c.value_width()});          // [T, Hv·Dv]
+  const Tensor b = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});  // [T, Hv]
+  const Tensor a = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});  // [T, Hv]
   QuantLinear in_projection{.x = normed, .n_parts = 4};
   in_projection.parts = {LinearPart{&w.qkv, qkv}, {&w.z, z}, {&w.b, b}, {&w.a, a}};
   ops_.run(in_projection);
@@ -217,24 +238,48 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
   const Tensor kq = scratch_.tensor(DType::kF32, {n_packed, c.n_key_heads});        // [P, Hk]
   const Tensor beta = scratch_.tensor(DType::kF32, {n_packed, c.n_value_heads});    // [P, Hv]
   const Tensor decay = scratch_.tensor(DType::kF32, {n_packed, c.n_value_heads});   // [P, Hv]
-  ops_.run(ConvGates{.qkv = qkv, .b = b, .a = a, .conv_weight = w.conv, .a_log = w.a_log, .dt_bias = w.dt_bias,
-                     .tail = state.tail, .store_qkv = state.store_qkv, .store_b = state.store_b,
-                     .store_a = state.store_a, .spans = step.delta_rows, .q = q, .k = k, .v = v, .kq = kq,
-                     .beta = beta, .decay = decay});
+  ops_.run(ConvGates{.qkv = qkv,
+                     .b = b,
+                     .a = a,
+                     .conv_weight = w.conv,
+                     .a_log = w.a_log,
+                     .dt_bias = w.dt_bias,
+                     .tail = state.tail,
+                     .store_qkv = state.store_qkv,
+                     .store_b = state.store_b,
+                     .store_a = state.store_a,
+                     .spans = step.delta_rows,
+                     .q = q,
+                     .k = k,
+                     .v = v,
+                     .kq = kq,
+                     .beta = beta,
+                     .decay = decay});
   tap("conv_q", layer, q);
   tap("conv_k", layer, k);
   tap("conv_v", layer, v);
 
   const Tensor o = scratch_.tensor(act, {n_rows, c.value_width()});  // [T, Hv·Dv]
-  ops_.run(GatedDelta{.q = q, .k = k, .v = v, .kq = kq, .beta = beta, .decay = decay, .z = z, .norm_weight = w.norm,
-                      .state = state.state, .out = o, .spans = step.delta_rows, .eps = c.norm_eps});
+  ops_.run(GatedDelta{.q = q,
+                      .k = k,
+                      .v = v,
+                      .kq = kq,
+                      .beta = beta,
+                      .decay = decay,
+                      .z = z,
+                      .norm_weight = w.norm,
+                      .state = state.state,
+                      .out = o,
+                      .spans = step.delta_rows,
+                      .eps = c.norm_eps});
   QuantLinear out_projection{.x = o};
   out_projection.parts[0] = {&w.out, out};
   ops_.run(out_projection);
 }
 
 void Qwen35::full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages,
-                            const Tensor& normed, const Tensor& out, const Step& step, const Tensor& rope) {
+                            const Tensor& normed, const Tensor& out, const Step& step,
+                            const Tensor& rope) {
   const Arena::Scope scope(scratch_);
   const ModelConfig& c = config_;
   const DType act = ops_.activation();
@@ -244,17 +289,35 @@ void Qwen35::full_attention(const FullAttentionWeights& w, int64_t layer, ModelS
   const Tensor k = scratch_.tensor(act, {n_rows, c.n_kv_heads * c.head_dim});       // [T, nkv·D]
   const Tensor v = scratch_.tensor(act, {n_rows, c.n_kv_heads * c.head_dim});       // [T, nkv·D]
   QuantLinear in_projection{.x = normed, .n_parts = 3};
-  in_projection.parts = {LinearPart{&w.q, q_gate.reshaped({n_rows, c.n_heads * 2 * c.head_dim})}, {&w.k, k}, {&w.v, v}, {}};
+  in_projection.parts = {LinearPart{&w.q, q_gate.reshaped({n_rows, c.n_heads * 2 * c.head_dim})},
+                         {&w.k, k},
+                         {&w.v, v},
+                         {}};
   ops_.run(in_projection);
 
   const Tensor q = scratch_.tensor(act, {n_rows, c.n_heads, c.head_dim});  // [T, nh, D]
-  ops_.run(QkNormRopeAppend{.q_gate = q_gate, .k = k, .v = v, .q_weight = w.q_norm, .k_weight = w.k_norm, .rope = rope,
-                            .q = q, .k_pages = pages.k, .v_pages = pages.v, .spans = step.rows, .eps = c.norm_eps});
+  ops_.run(QkNormRopeAppend{.q_gate = q_gate,
+                            .k = k,
+                            .v = v,
+                            .q_weight = w.q_norm,
+                            .k_weight = w.k_norm,
+                            .rope = rope,
+                            .q = q,
+                            .k_pages = pages.k,
+                            .v_pages = pages.v,
+                            .spans = step.rows,
+                            .eps = c.norm_eps});
   tap("rotated_q", layer, q);
 
   const Tensor o = scratch_.tensor(act, {n_rows, c.n_heads * c.head_dim});  // [T, nh·D]
-  ops_.run(Attention{.q = q, .q_gate = q_gate, .k_pages = pages.k, .v_pages = pages.v, .out = o, .spans = step.rows,
-                     .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))});
+  ops_.run(
+      Attention{.q = q,
+                .q_gate = q_gate,
+                .k_pages = pages.k,
+                .v_pages = pages.v,
+                .out = o,
+                .spans = step.rows,
+                .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))});
   QuantLinear out_projection{.x = o};
   out_projection.parts[0] = {&w.o, out};
   ops_.run(out_projection);
@@ -268,11 +331,12 @@ Qwen35::MlpTensors Qwen35::take_mlp_tensors(int64_t n_rows) {
     m.out = scratch_.tensor(ops_.activation(), {n_rows, c.hidden});           // [T, h]
     return m;
   }
-  m.router_logits = scratch_.tensor(DType::kF32, {n_rows, c.n_experts});      // [T, E]
+  m.router_logits = scratch_.tensor(DType::kF32, {n_rows, c.n_experts});  // [T, E]
   m.sum.n_experts = static_cast<int>(c.n_experts);
   m.sum.ids = scratch_.tensor(DType::kI32, {n_rows, c.experts_per_token});      // [T, K]
   m.sum.weights = scratch_.tensor(DType::kF32, {n_rows, c.experts_per_token});  // [T, K]
-  m.sum.y = scratch_.tensor(ops_.activation(), {n_rows, n_slots_of_experts(c), c.hidden});  // [T, K+1, h]
+  m.sum.y =
+      scratch_.tensor(ops_.activation(), {n_rows, n_slots_of_experts(c), c.hidden});  // [T, K+1, h]
   if (c.shared_expert_width > 0) {
     m.shared_logit = scratch_.tensor(DType::kF32, {n_rows, 1});  // [T, 1]
     m.sum.shared_gate = scratch_.tensor(DType::kF32, {n_rows});  // [T]
@@ -280,17 +344,25 @@ Qwen35::MlpTensors Qwen35::take_mlp_tensors(int64_t n_rows) {
   return m;
 }
 
-ExpertSum Qwen35::experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed) {
+ExpertSum Qwen35::experts(const MoeWeights& w, int64_t layer, const MlpTensors& m,
+                          const Tensor& normed) {
   const bool has_shared = m.shared_logit.exists();
   QuantLinear router{.x = normed, .n_parts = has_shared ? 2 : 1};
   router.parts[0] = {&w.router, m.router_logits};
   if (has_shared) router.parts[1] = {&w.shared_gate, m.shared_logit};
   ops_.run(router);
-  ops_.run(Route{.logits = m.router_logits, .shared_logit = m.shared_logit, .ids = m.sum.ids, .weights = m.sum.weights,
-                 .shared_gate = m.sum.shared_gate, .normalize = config_.normalize_experts});
+  ops_.run(Route{.logits = m.router_logits,
+                 .shared_logit = m.shared_logit,
+                 .ids = m.sum.ids,
+                 .weights = m.sum.weights,
+                 .shared_gate = m.sum.shared_gate,
+                 .normalize = config_.normalize_experts});
   tap("expert_ids", layer, m.sum.ids);
   tap("expert_weights", layer, m.sum.weights);
-  ops_.run(MoeExperts{.x = normed, .ids = m.sum.ids, .experts = w.experts, .shared = has_shared ? &w.shared : nullptr,
+  ops_.run(MoeExperts{.x = normed,
+                      .ids = m.sum.ids,
+                      .experts = w.experts,
+                      .shared = has_shared ? &w.shared : nullptr,
                       .y = m.sum.y});
   return m.sum;
 }

@@ -19,12 +19,12 @@ struct ModelState {
     Tensor k, v;  // [pages, nkv, 64, D]
   };
   struct Delta {
-    Tensor state;                      // [slots, Hv, Dk, Dv] f32
-    Tensor tail;                       // [slots, 3, C]
+    Tensor state;                        // [slots, Hv, Dk, Dv] f32
+    Tensor tail;                         // [slots, 3, C]
     Tensor store_qkv, store_b, store_a;  // [slots, R, ...]; absent when R is 0
   };
-  std::vector<Pages> pages;    // one per full-attention layer, in layer order
-  std::vector<Delta> delta;    // one per gated-delta layer, in layer order
+  std::vector<Pages> pages;  // one per full-attention layer, in layer order
+  std::vector<Delta> delta;  // one per gated-delta layer, in layer order
   int32_t n_pages = 0, n_slots = 0, replay_rows_max = 0;
   std::vector<Buffer> memory;
 
@@ -60,21 +60,23 @@ class Qwen35 {
   void set_tap(Tap tap) { tap_ = std::move(tap); }
 
   static OpsLimits ops_limits(const ModelConfig& config, int64_t rows_max);
-  static size_t scratch_bytes(const ModelConfig& config, DType activation, int64_t rows_max, int64_t packed_rows_max);
+  static size_t scratch_bytes(const ModelConfig& config, DType activation, int64_t rows_max,
+                              int64_t packed_rows_max);
 
  private:
   // A layer's MLP leaves its output here until the next norm takes it into the stream.
   struct MlpTensors {
-    Tensor hidden, out;                    // dense
-    Tensor router_logits, shared_logit;    // routed
+    Tensor hidden, out;                  // dense
+    Tensor router_logits, shared_logit;  // routed
     ExpertSum sum;
   };
   MlpTensors take_mlp_tensors(int64_t n_rows);
   Tensor rope_table(const Step& step);
-  void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state, const Tensor& normed,
-                       const Tensor& out, const Step& step);
-  void full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages, const Tensor& normed,
-                      const Tensor& out, const Step& step, const Tensor& rope);
+  void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
+                       const Tensor& normed, const Tensor& out, const Step& step);
+  void full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages,
+                      const Tensor& normed, const Tensor& out, const Step& step,
+                      const Tensor& rope);
   ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);
   Tensor dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& normed);
   void head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step);
@@ -86,8 +88,8 @@ class Qwen35 {
   const ModelConfig& config_;
   Ops& ops_;
   Arena scratch_;
-  std::vector<double> frequencies_;   // [R/2] ω_i
-  std::vector<int> axis_;             // [R/2] which of T, H, W drives frequency i
+  std::vector<double> frequencies_;  // [R/2] ω_i
+  std::vector<int> axis_;            // [R/2] which of T, H, W drives frequency i
   Tap tap_;
 };
 

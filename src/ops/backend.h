@@ -11,11 +11,11 @@ namespace roost {
 // same for any number of rows; the float64 reference takes it as an argument.
 enum class ProductRule : uint8_t {
   kExact,      // activations and codes as they are
-  kAligned16,  // affine weights only: a row's activations become 16-bit integers on the scale of its
-               // largest exponent. e = smallest integer >= -100 with max|x[t, :]| < 2^e;
-               // x' = round(x·2^(15-e))·2^(e-15), ties to even, |x'·2^(15-e)| <= 32767.
-               // bf16 values of magnitude >= 2^(e-8) are kept exactly. A row that holds an infinity
-               // or NaN has NaN outputs.
+  kAligned16,  // affine weights only: a row's activations become 16-bit integers on the scale of
+               // its largest exponent. e = smallest integer >= -100 with max|x[t, :]| < 2^e; x' =
+               // round(x·2^(15-e))·2^(e-15), ties to even, |x'·2^(15-e)| <= 32767. bf16 values of
+               // magnitude >= 2^(e-8) are kept exactly. A row that holds an infinity or NaN has NaN
+               // outputs.
   kRounded16,  // activations as they are; weights rounded to bf16: affine ones are
                // bf16(f32(scale·code + bias)), plain f32 ones rounded once.
 };
@@ -24,8 +24,8 @@ enum class ProductRule : uint8_t {
 // a property of the matrix, the same for any number of rows.
 enum class ProductTree : uint8_t {
   kChain,     // ascending steps into one accumulator
-  kQuarters,  // four chains over the quarters of n_in, (P0 + P1) + (P2 + P3); a chain where 256 does
-              // not divide n_in
+  kQuarters,  // four chains over the quarters of n_in, (P0 + P1) + (P2 + P3); a chain where 256
+              // does not divide n_in
 };
 
 // The float64 references as a backend. rounding: activations, pages and tails are bf16 and every

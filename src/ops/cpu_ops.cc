@@ -26,7 +26,8 @@ class CpuOps final : public Ops {
 
   DType activation() const override { return DType::kBF16; }
   std::string name() const override {
-    return std::string("cpu ") + product_target_name() + ", " + std::to_string(context_.pool.n_threads()) + " threads";
+    return std::string("cpu ") + product_target_name() + ", " +
+           std::to_string(context_.pool.n_threads()) + " threads";
   }
   std::string kernel_for(const QuantMatrix& w) const override {
     return std::string(product_target_name()) + "_" + product_kernel_name(w);
@@ -43,11 +44,15 @@ class CpuOps final : public Ops {
 size_t cpu_workspace_bytes(const OpsLimits& limits, int n_threads) {
   size_t n_bytes = quant_linear_workspace_bytes(limits.n_in_max, limits.rows_max, n_threads);
   n_bytes = std::max(n_bytes, gated_delta_workspace_bytes(n_threads));
-  n_bytes = std::max(n_bytes, attention_workspace_bytes(limits.head_dim, limits.kv_heads, limits.rows_max, n_threads));
+  n_bytes = std::max(n_bytes, attention_workspace_bytes(limits.head_dim, limits.kv_heads,
+                                                        limits.rows_max, n_threads));
   n_bytes = std::max(n_bytes, sample_workspace_bytes(limits.vocabulary, n_threads));
   if (limits.experts > 0) {
-    const MoeSizes sizes{.rows = limits.rows_max, .hidden = limits.hidden, .width = limits.expert_width,
-                         .experts = limits.experts, .experts_per_row = limits.experts_per_row};
+    const MoeSizes sizes{.rows = limits.rows_max,
+                         .hidden = limits.hidden,
+                         .width = limits.expert_width,
+                         .experts = limits.experts,
+                         .experts_per_row = limits.experts_per_row};
     n_bytes = std::max(n_bytes, moe_experts_workspace_bytes(sizes, n_threads));
   }
   return n_bytes;

@@ -49,19 +49,19 @@ class Ops {
 
 // The largest calls a backend must be ready for; it takes its workspace from these at start.
 struct OpsLimits {
-  int64_t rows_max = 0;        // rows of a step
-  int64_t hidden = 0;          // h
-  int64_t n_in_max = 0;        // inputs of any product
-  int64_t experts = 0;         // E, 0 for dense models
-  int64_t experts_per_row = 0; // K
-  int64_t expert_width = 0;    // the larger of mi and si
-  int64_t attention_heads = 0; // nh
-  int64_t kv_heads = 0;        // nkv
-  int64_t head_dim = 0;        // D
+  int64_t rows_max = 0;                    // rows of a step
+  int64_t hidden = 0;                      // h
+  int64_t n_in_max = 0;                    // inputs of any product
+  int64_t experts = 0;                     // E, 0 for dense models
+  int64_t experts_per_row = 0;             // K
+  int64_t expert_width = 0;                // the larger of mi and si
+  int64_t attention_heads = 0;             // nh
+  int64_t kv_heads = 0;                    // nkv
+  int64_t head_dim = 0;                    // D
   int64_t key_heads = 0, value_heads = 0;  // Hk, Hv
   int64_t key_dim = 0, value_dim = 0;      // Dk, Dv
-  int64_t context_max = 0;     // tokens of a sequence
-  int64_t vocabulary = 0;      // V
+  int64_t context_max = 0;                 // tokens of a sequence
+  int64_t vocabulary = 0;                  // V
 };
 
 // The CPU backend (Highway kernels). The pool must outlive it.

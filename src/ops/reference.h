@@ -24,9 +24,14 @@ inline double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
-// Row `row` of the matrix, decoded exactly.
-inline void decode_row(const QuantMatrix& w, int64_t row, std::span<double> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = w.decode(row, static_cast<int64_t>(i));
+// Row `row` of the matrix as a product reads it: decoded exactly, but for ProductRule::kRounded16.
+inline void decode_row(const QuantMatrix& w, int64_t row, std::span<double> out,
+                       const ReferenceRules& rules) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = w.decode(row, static_cast<int64_t>(i));
+    if (rules.product == ProductRule::kRounded16)
+      out[i] = static_cast<double>(f32_from_bf16(bf16_from_f32(static_cast<float>(out[i]))));
+  }
 }
 
 // One row of activations by ProductRule::kAligned16.

@@ -30,6 +30,8 @@ class ReferenceOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> make_reference_ops(const ReferenceRules& rules) { return std::make_unique<ReferenceOps>(rules); }
+std::unique_ptr<Ops> make_reference_ops(const ReferenceRules& rules) {
+  return std::make_unique<ReferenceOps>(rules);
+}
 
 }  // namespace roost

@@ -414,11 +414,7 @@ Result<void> Service::admit_chat(Call& call) {
   work.stop_tokens = fields.stop_tokens;
   work.ignore_end_tokens = fields.ignore_end_tokens;
 
-  uint64_t session_id = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    session_id = next_session_id_++;
-  }
+  const uint64_t session_id = next_session_id_++;
   ReplySetup setup;
   setup.model = served;
   setup.exchange = call.exchange;
@@ -440,10 +436,21 @@ Result<void> Service::admit_chat(Call& call) {
   setup.codec = make_openai_chat_codec(std::move(head), request);
 
   const auto session = std::make_shared<ReplySession>(std::move(setup));
-  ROOST_TRY_DO(session->start(std::move(work)));
+  // Listed first: the reply may be over before start returns.
+  note_running(session_id, {session, call.exchange});
+  Result<void> started = session->start(std::move(work));
+  if (!started) forget(session_id);
+  return started;
+}
+
+void Service::note_running(uint64_t session_id, Running running) {
   const std::lock_guard lock(mutex_);
-  running_[session_id] = {session, call.exchange};
-  return {};
+  running_[session_id] = std::move(running);
+}
+
+void Service::forget(uint64_t session_id) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(session_id);
 }
 
 void Service::note_done(uint64_t session_id, const std::string& request_id, bool is_stream,
@@ -467,8 +474,7 @@ void Service::note_done(uint64_t session_id, const std::string& request_id, bool
        {"prefill_ms", fmt::to_string(ms(end.started_ns, end.first_token_ns))},
        {"decode_ms", fmt::to_string(ms(end.first_token_ns, end.finished_ns))},
        {"token_sha256", token_sha256(machine.token_ids()).substr(0, 12)}});
-  const std::lock_guard lock(mutex_);
-  running_.erase(session_id);
+  forget(session_id);
 }
 
 }  // namespace roost

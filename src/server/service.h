@@ -45,6 +45,11 @@ class Service {
   struct Route;
   struct Call;  // one request with what its answer needs
 
+  struct Running {
+    std::weak_ptr<ReplySession> session;
+    std::shared_ptr<HttpExchange> exchange;
+  };
+
   static const std::vector<Route>& routes();
   void dispatch(Call& call);
   Result<void> check_origin(const HttpRequest& request) const;
@@ -65,6 +70,8 @@ class Service {
   HttpResponse refusal_response(const Error& error, std::string_view param) const;
   HttpHeaders common_headers(const Call& call) const;
   int retry_after_s(Refusal refusal) const;
+  void note_running(uint64_t session_id, Running running);
+  void forget(uint64_t session_id);
   void note_done(uint64_t session_id, const std::string& request_id, bool is_stream,
                  const std::string& outcome, const ReplyMachine& machine, const EngineEvent& end);
 
@@ -75,14 +82,10 @@ class Service {
   std::atomic<bool> is_draining_ = false;
   std::atomic<int64_t> reply_ms_ = 1000;  // a running mean of how long replies take
 
-  struct Running {
-    std::weak_ptr<ReplySession> session;
-    std::shared_ptr<HttpExchange> exchange;
-  };
   mutable std::mutex mutex_;  // of the model and the replies in work
   std::shared_ptr<const ServedModel> model_;
   std::map<uint64_t, Running> running_;
-  uint64_t next_session_id_ = 0;
+  std::atomic<uint64_t> next_session_id_ = 0;
 };
 
 }  // namespace roost

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "base/hash.h"
 #include "tests/sim/fake_exchange.h"
 #include "tests/sim/fledgling_text.h"
@@ -12,8 +14,19 @@ namespace {
 
 class ServiceTest : public testing::Test {
  protected:
+  // Engines end here, on this thread, when no reply is left that holds one.
+  void TearDown() override {
+    for (const FakeModel& fake : all_) {
+      fake.engine->release();
+      while (fake.engine->counts().n_running + fake.engine->counts().n_waiting > 0)
+        std::this_thread::yield();
+      fake.model->engine.reset();
+    }
+  }
+
   void serve(FakeEngineOptions options) {
     fake_ = fledgling_with(std::move(options));
+    all_.push_back(fake_);
     service_.set_port(8080);
     service_.serve(fake_.model);
   }
@@ -48,6 +61,7 @@ class ServiceTest : public testing::Test {
   SeededRandom random_{3};
   Service service_{ServiceOptions(), system_clock(), random_};
   FakeModel fake_;
+  std::vector<FakeModel> all_;
 };
 
 const std::string kReply = "I think.\n</think>\n\nThe answer é😀 is 12.";

@@ -33,6 +33,8 @@ Result<std::string> ChatTemplate::render(const json::Value& variables, int64_t u
   return jinja::render(program_->tree, variables, unix_seconds);
 }
 
-std::vector<std::string> ChatTemplate::variables() const { return program_->tree.variables; }
+std::vector<std::string> ChatTemplate::variables() const {
+  return program_->tree.variables;
+}
 
 }  // namespace roost

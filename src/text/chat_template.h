@@ -20,9 +20,9 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string_view source);
 
   // variables: an object; its members are the template's globals (messages, tools,
-  // add_generation_prompt, enable_thinking, …). A member that is null is Python's None; an absent one is undefined.
-  // unix_seconds: what strftime_now sees (UTC). Refuses request.template with the template's own message, or when a
-  // bound on steps, output or depth is passed.
+  // add_generation_prompt, enable_thinking, …). A member that is null is Python's None; an absent
+  // one is undefined. unix_seconds: what strftime_now sees (UTC). Refuses request.template with the
+  // template's own message, or when a bound on steps, output or depth is passed.
   Result<std::string> render(const json::Value& variables, int64_t unix_seconds) const;
 
   // Names of the global variables that the template reads, sorted.

@@ -108,7 +108,9 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
 }
 
-size_t first_point_bytes(std::string_view text) { return point_at(text, 0).n_bytes; }
+size_t first_point_bytes(std::string_view text) {
+  return point_at(text, 0).n_bytes;
+}
 
 size_t count_points(std::string_view text) {
   size_t n = 0;
@@ -249,8 +251,8 @@ std::string title_words(std::string_view text) {
 }
 
 void append_repr(std::string_view text, std::string& out) {
-  const bool is_double = text.find('\'') != std::string_view::npos &&
-                         text.find('"') == std::string_view::npos;
+  const bool is_double =
+      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = is_double ? '"' : '\'';
   out += quote;
   for (size_t at = 0; at < text.size();) {

@@ -31,7 +31,9 @@ TEST(PythonText, counts_and_picks_code_points) {
   EXPECT_EQ(pick_points("aé日🎉", 3, -2, 2), "🎉é");
   EXPECT_EQ(pick_points("aé日🎉", 0, 3, 2), "a🎉");
   EXPECT_EQ(count_points("a\xFF\xE2\x82"), 4u);  // stray bytes count one each
-  EXPECT_EQ(pick_points("a\xFF\xE2\x82z", 4, -1, 5), "z\x82\xE2\xFF""a");
+  EXPECT_EQ(pick_points("a\xFF\xE2\x82z", 4, -1, 5),
+            "z\x82\xE2\xFF"
+            "a");
 }
 
 TEST(PythonText, maps_case_with_the_rules_of_unicode) {
@@ -39,7 +41,10 @@ TEST(PythonText, maps_case_with_the_rules_of_unicode) {
   EXPECT_EQ(to_lower("ὈΔΥΣΣΕΎΣ Σ ΑΣ."), "ὀδυσσεύς σ ας.");
   EXPECT_EQ(to_title("they're ǆ 1st ﬁn"), "They'Re ǅ 1St Fin");
   EXPECT_EQ(capitalize("ǆA"), "ǅa");
-  EXPECT_EQ(to_lower("a\xFF" "B"), "a\xFF" "b");
+  EXPECT_EQ(to_lower("a\xFF"
+                     "B"),
+            "a\xFF"
+            "b");
 }
 
 TEST(PythonText, shows_text_as_python_source) {

@@ -6,7 +6,9 @@ namespace {
 constexpr std::string_view kOpening = "<think>";
 constexpr std::string_view kClosing = "</think>";
 
-bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+bool is_blank(char c) {
+  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
 
 std::string_view without_trailing_newlines(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);  // npos + 1 is 0

@@ -33,8 +33,9 @@ class ReasoningParser {
   bool was_reasoning_;
   bool at_reply_start_ = true;  // only blanks so far: an opening marker is swallowed
   bool at_field_start_ = true;  // leading newlines of the field are dropped
-  std::string blanks_;          // at the start of the reply; in reasoning newlines that may turn out trailing
-  std::string marker_;          // the beginning of a possible marker, behind the blanks
+  std::string
+      blanks_;  // at the start of the reply; in reasoning newlines that may turn out trailing
+  std::string marker_;  // the beginning of a possible marker, behind the blanks
 };
 
 // True iff the last <think> in the rendered prompt comes after the last </think>.

@@ -137,7 +137,8 @@ struct Statement;
 using Body = std::vector<Statement>;
 
 // The statements of one scope. Names in `unset` are known to be set later in this scope and nowhere
-// outside it: reading them before gives undefined, even where a variable of the request has that name.
+// outside it: reading them before gives undefined, even where a variable of the request has that
+// name.
 struct Scoped {
   Body body;
   std::vector<Symbol> unset;
@@ -187,9 +188,9 @@ struct Statement {
 
 struct Program {
   Scoped root;
-  std::vector<std::string> symbols;      // their spellings
+  std::vector<std::string> symbols;  // their spellings
   std::vector<Literal> literals;
-  std::vector<std::string> variables;    // names that may be read from outside, sorted
+  std::vector<std::string> variables;  // names that may be read from outside, sorted
 };
 
 }  // namespace roost::jinja

@@ -139,7 +139,7 @@ class FilteredWalk : public IteratorObject {
       Value item;
       ROOST_TRY(const bool has_more, walk_->next(item));
       if (!has_more) return false;
-      ROOST_TRY(Scope* scope, renderer_.scopes_.open(scope_));
+      ROOST_TRY(Scope * scope, renderer_.scopes_.open(scope_));
       const ScopePool::Lease lease(renderer_.scopes_, scope);
       ROOST_TRY_DO(renderer_.assign(loop_.target, item, scope));
       ROOST_TRY(const Value holds, renderer_.eval(*loop_.filter, scope));
@@ -254,7 +254,7 @@ void Renderer::leave_unset(const Scoped& scoped, Scope* scope) {
 }
 
 Result<Flow> Renderer::run_scoped(const Scoped& scoped, Scope* around) {
-  ROOST_TRY(Scope* scope, scopes_.open(around));
+  ROOST_TRY(Scope * scope, scopes_.open(around));
   const ScopePool::Lease lease(scopes_, scope);
   leave_unset(scoped, scope);
   return run_body(scoped.body, scope);
@@ -301,7 +301,7 @@ Result<Flow> Renderer::run(const ForStatement& loop, Scope* scope) {
 
 Result<Flow> Renderer::run_item(const ForStatement& loop, const Value& loop_value,
                                 const Value& item, Scope* around) {
-  ROOST_TRY(Scope* scope, scopes_.open(around));
+  ROOST_TRY(Scope * scope, scopes_.open(around));
   const ScopePool::Lease lease(scopes_, scope);
   if (loop_ != UINT32_MAX) scope->set(loop_, loop_value);
   ROOST_TRY_DO(assign(loop.target, item, scope));
@@ -327,7 +327,7 @@ Result<std::string> Renderer::capture(const Scoped& scoped, Scope* scope) {
 }
 
 Result<Flow> Renderer::run(const SetBlockStatement& block, Scope* around) {
-  ROOST_TRY(Scope* scope, scopes_.open(around));
+  ROOST_TRY(Scope * scope, scopes_.open(around));
   const ScopePool::Lease lease(scopes_, scope);
   ROOST_TRY(std::string text, capture(block.body, scope));
   ROOST_TRY(Value value, heap_.string(std::move(text)));
@@ -374,8 +374,7 @@ Result<void> Renderer::assign_parts(const Target& target, const Value& value, Sc
   }
   if (parts.size() != target.parts.size())
     return refuse(fmt::format("a value does not have {} parts", target.parts.size()));
-  for (size_t i = 0; i < parts.size(); ++i)
-    ROOST_TRY_DO(assign(target.parts[i], parts[i], scope));
+  for (size_t i = 0; i < parts.size(); ++i) ROOST_TRY_DO(assign(target.parts[i], parts[i], scope));
   return {};
 }
 
@@ -430,12 +429,11 @@ Result<Value> Renderer::eval(const ChainExpr& chain, Scope* scope) {
   const auto* name = std::get_if<NameExpr>(&chain.base->is);
   for (size_t i = 0; i < chain.links.size(); ++i) {
     const auto& link = chain.links[i].is;
-    const bool needs_value = !std::holds_alternative<FilterLink>(link) &&
-                             !std::holds_alternative<TestLink>(link);
+    const bool needs_value =
+        !std::holds_alternative<FilterLink>(link) && !std::holds_alternative<TestLink>(link);
     if (i == 0 && name != nullptr && needs_value && value.is(Kind::kUndefined))
       return refuse(fmt::format("'{}' is undefined", program_.symbols[name->name]));
-    ROOST_TRY(value,
-              std::visit([&](const auto& is) { return follow(is, value, scope); }, link));
+    ROOST_TRY(value, std::visit([&](const auto& is) { return follow(is, value, scope); }, link));
   }
   return value;
 }
@@ -562,7 +560,7 @@ Result<Value> Renderer::call(const Value& callee, const Arguments& arguments) {
 Result<Value> Renderer::call_macro(const MacroObject& macro, const Arguments& arguments) {
   ROOST_TRY_DO(check_depth());
   const Level level(depth_);
-  ROOST_TRY(Scope* scope, scopes_.open(macro.scope));
+  ROOST_TRY(Scope * scope, scopes_.open(macro.scope));
   const ScopePool::Lease lease(scopes_, scope);
   ROOST_TRY_DO(bind_parameters(*macro.statement, arguments, scope));
   ROOST_TRY(std::string text, capture(macro.statement->body, scope));
@@ -588,16 +586,20 @@ Result<void> Renderer::bind_parameters(const MacroStatement& macro, const Argume
 
 Result<Value> Renderer::call_function(Function function, const Arguments& arguments) {
   switch (function) {
-    case Function::kNamespace: return make_namespace(arguments);
-    case Function::kRange: return make_range(arguments);
-    case Function::kRaiseException: return raise(arguments);
-    case Function::kStrftimeNow: return format_time(arguments);
+    case Function::kNamespace:
+      return make_namespace(arguments);
+    case Function::kRange:
+      return make_range(arguments);
+    case Function::kRaiseException:
+      return raise(arguments);
+    case Function::kStrftimeNow:
+      return format_time(arguments);
   }
   return refuse("an unknown function");
 }
 
 Result<Value> Renderer::make_namespace(const Arguments& arguments) {
-  ROOST_TRY(NamespaceObject* object, heap_.new_namespace());
+  ROOST_TRY(NamespaceObject * object, heap_.new_namespace());
   if (arguments.positional.size() > 1) return refuse("namespace takes one dict");
   if (!arguments.positional.empty()) {
     const Value& dict = arguments.positional[0];

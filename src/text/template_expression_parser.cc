@@ -132,8 +132,8 @@ Result<ExprPtr> ExpressionParser::parse_not() {
 
 Result<bool> ExpressionParser::parse_comparison(CompareExpr& compare) {
   static const std::map<std::string_view, Comparison> kOperators = {
-      {"==", Comparison::kEqual}, {"!=", Comparison::kNotEqual},
-      {"<", Comparison::kLess},   {"<=", Comparison::kLessEqual},
+      {"==", Comparison::kEqual},  {"!=", Comparison::kNotEqual},
+      {"<", Comparison::kLess},    {"<=", Comparison::kLessEqual},
       {">", Comparison::kGreater}, {">=", Comparison::kGreaterEqual}};
   Comparison op = Comparison::kIn;
   const auto place = kOperators.find(current().text);
@@ -485,8 +485,7 @@ Result<void> ExpressionParser::check_named_argument(const Filter& filter,
     return {};
   }
   const std::string* name = literal_text(arguments, place);
-  if (name == nullptr)
-    return unsupported(at_line, "a computed name in the filter", filter.name);
+  if (name == nullptr) return unsupported(at_line, "a computed name in the filter", filter.name);
   if (is_map && find_filter(*name) == nullptr) return unsupported(at_line, "filter", *name);
   if (!is_map && find_test(*name) == nullptr) return unsupported(at_line, "test", *name);
   return {};
@@ -501,10 +500,10 @@ Result<Link> ExpressionParser::parse_test() {
   if (test == nullptr) return unsupported(name_line, "test", name);
   CallArguments arguments;
   const TokenKind kind = current().kind;
-  const bool is_value = kind == TokenKind::kString || kind == TokenKind::kInteger ||
-                        kind == TokenKind::kFloat || is_operator("[") || is_operator("{") ||
-                        (kind == TokenKind::kName && !is_name("else") && !is_name("or") &&
-                         !is_name("and"));
+  const bool is_value =
+      kind == TokenKind::kString || kind == TokenKind::kInteger || kind == TokenKind::kFloat ||
+      is_operator("[") || is_operator("{") ||
+      (kind == TokenKind::kName && !is_name("else") && !is_name("or") && !is_name("and"));
   if (is_operator("(")) {
     ROOST_TRY(arguments, parse_arguments());
   } else if (is_value) {
@@ -515,8 +514,8 @@ Result<Link> ExpressionParser::parse_test() {
     arguments.positional.push_back(make(std::move(argument)));
   }
   if (!arguments.named.empty() || arguments.positional.size() != test->n_arguments)
-    return syntax_error(name_line, fmt::format("the test '{}' takes {} arguments", name,
-                                               test->n_arguments));
+    return syntax_error(name_line,
+                        fmt::format("the test '{}' takes {} arguments", name, test->n_arguments));
   return Link{TestLink{test, std::move(arguments), is_negated}};
 }
 

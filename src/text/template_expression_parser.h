@@ -84,7 +84,8 @@ class ExpressionParser {
   Result<Link> parse_test();
   Result<CallArguments> parse_arguments();
   Result<std::string> parse_dotted_name();
-  Result<void> check_filter(const Filter& filter, const CallArguments& arguments, int at_line) const;
+  Result<void> check_filter(const Filter& filter, const CallArguments& arguments,
+                            int at_line) const;
   Result<void> check_named_argument(const Filter& filter, const CallArguments& arguments,
                                     int at_line) const;
   const std::string* literal_text(const CallArguments& arguments, size_t i) const;

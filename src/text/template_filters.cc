@@ -62,7 +62,8 @@ Result<Value> filter_default(Heap& heap, const Value& input, const Bound& args) 
 }
 
 Result<Value> filter_replace(Heap& heap, const Value& input, const Bound& args) {
-  if (args[0] == nullptr || args[1] == nullptr) return refuse("the filter 'replace' takes two texts");
+  if (args[0] == nullptr || args[1] == nullptr)
+    return refuse("the filter 'replace' takes two texts");
   ROOST_TRY(const std::string text, to_text(heap, input));
   ROOST_TRY(const std::string old, to_text(heap, *args[0]));
   ROOST_TRY(const std::string by, to_text(heap, *args[1]));
@@ -250,7 +251,11 @@ const std::array<Filter, 35>& filters() {
       {"string", {}, filter_string, nullptr, true},
       {"sum", {"attribute", "start"}, filter_sum},
       {"title", {}, filter_case<title_words>},
-      {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, filter_tojson, nullptr, true},
+      {"tojson",
+       {"ensure_ascii", "indent", "separators", "sort_keys"},
+       filter_tojson,
+       nullptr,
+       true},
       {"trim", {"chars"}, filter_trim},
       {"unique", {"case_sensitive", "attribute"}, filter_unique},
       {"upper", {}, filter_case<to_upper>},

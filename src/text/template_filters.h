@@ -16,7 +16,8 @@ struct Filter {
   std::vector<std::string_view> parameters;
   Result<Value> (*run)(Heap& heap, const Value& input, const Bound& arguments);
   // Instead of run: takes the name of a filter, a test or an attribute and what belongs to it.
-  Result<Value> (*run_by_name)(Heap& heap, const Value& input, const Arguments& arguments) = nullptr;
+  Result<Value> (*run_by_name)(Heap& heap, const Value& input,
+                               const Arguments& arguments) = nullptr;
   // Whether text marked safe goes through as it is. Elsewhere its escaping rules would apply, and
   // the template is refused.
   bool takes_markup = false;

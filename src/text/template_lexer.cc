@@ -13,11 +13,15 @@
 namespace roost::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 bool is_name_begin(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
-bool is_name_char(char c) { return is_name_begin(c) || is_digit(c); }
+bool is_name_char(char c) {
+  return is_name_begin(c) || is_digit(c);
+}
 
 int hex_value(char c) {
   if (is_digit(c)) return c - '0';
@@ -54,7 +58,9 @@ size_t digits_length(std::string_view text, IsDigit is_one, bool may_begin_with_
   return n;
 }
 
-size_t decimal_length(std::string_view text) { return digits_length(text, is_digit, false); }
+size_t decimal_length(std::string_view text) {
+  return digits_length(text, is_digit, false);
+}
 
 // Length of the float at the front of text, 0 if there is none: a fraction, an exponent, or both.
 size_t float_length(std::string_view text) {
@@ -161,8 +167,9 @@ class Unescaper {
     if (c < 0x80)
       out_ += static_cast<char>(c);
     else
-      out_ += c < 0x100 ? fmt::format("x{:02x}", c)
-                        : c < 0x10000 ? fmt::format("u{:04x}", c) : fmt::format("U{:08x}", c);
+      out_ += c < 0x100     ? fmt::format("x{:02x}", c)
+              : c < 0x10000 ? fmt::format("u{:04x}", c)
+                            : fmt::format("U{:08x}", c);
     at_ += unit.n_bytes;
     return true;
   }
@@ -181,13 +188,15 @@ class Lexer {
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   bool at_end() const { return at_ == source_.size(); }
   void advance(size_t n_bytes) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
-                                         source_.begin() + static_cast<ptrdiff_t>(at_ + n_bytes),
-                                         '\n'));
+    line_ +=
+        static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
+                                    source_.begin() + static_cast<ptrdiff_t>(at_ + n_bytes), '\n'));
     at_ += n_bytes;
   }
   void skip_blanks() { advance(rest().size() - strip(rest(), std::nullopt, true, false).size()); }
-  void add(TokenKind kind, std::string text = "") { tokens_.push_back({kind, line_, std::move(text)}); }
+  void add(TokenKind kind, std::string text = "") {
+    tokens_.push_back({kind, line_, std::move(text)});
+  }
 
   void add_text(std::string_view text, char sign, bool may_strip_line);
   char take_sign();
@@ -408,8 +417,7 @@ Result<void> Lexer::read_number(size_t n_bytes, bool is_float) {
     return {};
   }
   const std::string decimal = parse_int(digits, 0).value_or("");
-  const auto read =
-      std::from_chars(decimal.data(), decimal.data() + decimal.size(), token.integer);
+  const auto read = std::from_chars(decimal.data(), decimal.data() + decimal.size(), token.integer);
   if (decimal.empty() || read.ec != std::errc())
     return syntax_error(line_, "an integer beyond 64 bits");
   tokens_.push_back(std::move(token));
@@ -421,8 +429,7 @@ Result<void> Lexer::read_string() {
   size_t end = at_ + 1;
   while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
   if (end >= source_.size()) return syntax_error(line_, "a string does not end");
-  std::optional<std::string> text =
-      Unescaper(rest().substr(1, end - at_ - 1)).run();
+  std::optional<std::string> text = Unescaper(rest().substr(1, end - at_ - 1)).run();
   if (!text) return syntax_error(line_, "a string has a damaged escape");
   add(TokenKind::kString, *std::move(text));
   advance(end + 1 - at_);
@@ -459,6 +466,8 @@ Error unsupported(int line, std::string_view what, std::string_view name) {
   return Error{Refusal::TemplateFeature, fmt::format("line {}: {} '{}'", line, what, name)};
 }
 
-Result<std::vector<Token>> tokenize(std::string_view source) { return Lexer(source).run(); }
+Result<std::vector<Token>> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 }  // namespace roost::jinja

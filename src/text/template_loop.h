@@ -21,8 +21,8 @@ struct LoopObject : Object {
   bool is_walking = false;  // an item is being asked for
   int64_t index0 = -1;
   Value previous, current;
-  std::optional<Value> ahead;       // looked at, not yet taken
-  std::optional<int64_t> n_items;   // known once asked for
+  std::optional<Value> ahead;      // looked at, not yet taken
+  std::optional<int64_t> n_items;  // known once asked for
 
   Result<bool> advance();  // false at the end
   Result<bool> look_ahead();

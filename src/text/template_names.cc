@@ -264,6 +264,8 @@ Result<void> Resolver::enter(MacroStatement& macro, const Names& names) {
 
 }  // namespace
 
-Result<void> resolve_names(Program& program) { return Resolver(program).run(); }
+Result<void> resolve_names(Program& program) {
+  return Resolver(program).run();
+}
 
 }  // namespace roost::jinja

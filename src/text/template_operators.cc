@@ -15,8 +15,12 @@ namespace {
 constexpr int64_t kStepMax = int64_t{1} << 60;  // of a slice: farther than any text is long
 constexpr uint64_t kExactInDouble = uint64_t{1} << 53;
 
-bool is_number(const Value& value) { return value.is_integral() || value.is(Kind::kFloat); }
-bool is_sequence(const Value& value) { return value.is(Kind::kList) || value.is(Kind::kTuple); }
+bool is_number(const Value& value) {
+  return value.is_integral() || value.is(Kind::kFloat);
+}
+bool is_sequence(const Value& value) {
+  return value.is(Kind::kList) || value.is(Kind::kTuple);
+}
 
 double to_double(const Value& value) {
   return value.is(Kind::kFloat) ? value.as_float() : static_cast<double>(value.as_int());
@@ -26,8 +30,12 @@ uint64_t magnitude(int64_t i) {
   return i < 0 ? -static_cast<uint64_t>(i) : static_cast<uint64_t>(i);
 }
 
-Error too_large() { return refuse("an integer beyond 64 bits"); }
-Error zero_division() { return refuse("division by zero"); }
+Error too_large() {
+  return refuse("an integer beyond 64 bits");
+}
+Error zero_division() {
+  return refuse("division by zero");
+}
 
 std::string_view symbol_of(Arithmetic op) {
   static constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
@@ -35,8 +43,8 @@ std::string_view symbol_of(Arithmetic op) {
 }
 
 Error no_operator(Arithmetic op, const Value& a, const Value& b) {
-  return refuse(fmt::format("'{}' between '{}' and '{}'", symbol_of(op), type_name(a),
-                            type_name(b)));
+  return refuse(
+      fmt::format("'{}' between '{}' and '{}'", symbol_of(op), type_name(a), type_name(b)));
 }
 
 Result<Value> power_of_ints(int64_t base, int64_t exponent) {
@@ -147,12 +155,23 @@ std::string escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -190,7 +209,9 @@ Result<Value> repeat(Heap& heap, const Value& value, int64_t n) {
   return heap.sequence(value.kind(), std::move(items));
 }
 
-bool can_repeat(const Value& value) { return value.is_string() || is_sequence(value); }
+bool can_repeat(const Value& value) {
+  return value.is_string() || is_sequence(value);
+}
 
 Result<bool> contains_item(Heap& heap, const Value& container, const Value& item) {
   ROOST_TRY(const Ref<IteratorObject> iterator, iterate(heap, container));
@@ -210,21 +231,21 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, n>& nam
 
 // The public attributes of Python's types: reading one gives the method, whatever items there are.
 constexpr std::array<std::string_view, 47> kStringAttributes = {
-    "capitalize",   "casefold", "center",   "count",      "encode",       "endswith",
-    "expandtabs",   "find",     "format",   "format_map", "index",        "isalnum",
-    "isalpha",      "isascii",  "isdecimal", "isdigit",   "isidentifier", "islower",
-    "isnumeric",    "isprintable", "isspace", "istitle",  "isupper",      "join",
-    "ljust",        "lower",    "lstrip",   "maketrans",  "partition",    "removeprefix",
-    "removesuffix", "replace",  "rfind",    "rindex",     "rjust",        "rpartition",
-    "rsplit",       "rstrip",   "split",    "splitlines", "startswith",   "strip",
-    "swapcase",     "title",    "translate", "upper",     "zfill"};
+    "capitalize",   "casefold",    "center",    "count",      "encode",       "endswith",
+    "expandtabs",   "find",        "format",    "format_map", "index",        "isalnum",
+    "isalpha",      "isascii",     "isdecimal", "isdigit",    "isidentifier", "islower",
+    "isnumeric",    "isprintable", "isspace",   "istitle",    "isupper",      "join",
+    "ljust",        "lower",       "lstrip",    "maketrans",  "partition",    "removeprefix",
+    "removesuffix", "replace",     "rfind",     "rindex",     "rjust",        "rpartition",
+    "rsplit",       "rstrip",      "split",     "splitlines", "startswith",   "strip",
+    "swapcase",     "title",       "translate", "upper",      "zfill"};
 constexpr std::array<std::string_view, 6> kDictAttributes = {"copy",  "fromkeys", "get",
                                                              "items", "keys",     "values"};
 constexpr std::array<std::string_view, 3> kListAttributes = {"copy", "count", "index"};
 constexpr std::array<std::string_view, 2> kTupleAttributes = {"count", "index"};
 constexpr std::array<std::string_view, 12> kNumberAttributes = {
-    "as_integer_ratio", "bit_count", "bit_length",  "conjugate",  "denominator", "from_bytes",
-    "fromhex",          "hex",       "imag",        "is_integer", "numerator",   "real"};
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate",  "denominator", "from_bytes",
+    "fromhex",          "hex",       "imag",       "is_integer", "numerator",   "real"};
 // Methods that change their object: the sandbox gives undefined for them.
 constexpr std::array<std::string_view, 5> kDictChanges = {"clear", "pop", "popitem", "setdefault",
                                                           "update"};
@@ -336,7 +357,8 @@ Result<int64_t> slice_bound(const Value* bound, int64_t otherwise, int64_t size,
 Result<Picked> pick(int64_t size, const Value* start, const Value* stop, const Value* step) {
   Picked picked;
   if (!is_absent_or_none(step)) {
-    if (!step->is_integral()) return refuse(fmt::format("a slice step is a '{}'", type_name(*step)));
+    if (!step->is_integral())
+      return refuse(fmt::format("a slice step is a '{}'", type_name(*step)));
     // No element is farther away, and the step can be negated.
     picked.step = std::clamp<int64_t>(step->as_int(), -kStepMax, kStepMax);
     if (picked.step == 0) return refuse("a slice step is zero");
@@ -353,7 +375,9 @@ Result<Picked> pick(int64_t size, const Value* start, const Value* stop, const V
 }
 
 Result<Value> slice_of_range(Heap& heap, const RangeObject& range, const Picked& picked) {
-  const auto at = [&range](int64_t i) { return range.start + static_cast<__int128>(i) * range.step; };
+  const auto at = [&range](int64_t i) {
+    return range.start + static_cast<__int128>(i) * range.step;
+  };
   const __int128 numbers[] = {at(picked.first), at(picked.last),
                               static_cast<__int128>(picked.step) * range.step};
   for (const __int128 number : numbers)
@@ -427,8 +451,8 @@ Result<bool> contains(Heap& heap, const Value& container, const Value& item) {
     ROOST_TRY_DO(heap.spend_bytes(container.text().size()));
     return container.text().find(item.text()) != std::string::npos;
   }
-  const bool is_keys = container.is(Kind::kDictView) &&
-                       container.view().what == DictViewObject::What::kKeys;
+  const bool is_keys =
+      container.is(Kind::kDictView) && container.view().what == DictViewObject::What::kKeys;
   if (container.is(Kind::kDict) || is_keys) {
     if (!is_hashable(item)) return refuse(fmt::format("a '{}' as a key", type_name(item)));
     const DictObject& dict = is_keys ? *container.view().dict : container.dict();

@@ -68,7 +68,8 @@ struct Keyed {
 // Equal items keep their order when reversed too, as Python's do.
 Result<void> sort_keyed(Heap& heap, std::vector<Keyed>& items, bool is_reversed) {
   return merge_sort(items, [&](const Keyed& a, const Keyed& b) -> Result<bool> {
-    ROOST_TRY(const auto order, is_reversed ? compare(heap, b.key, a.key) : compare(heap, a.key, b.key));
+    ROOST_TRY(const auto order,
+              is_reversed ? compare(heap, b.key, a.key) : compare(heap, a.key, b.key));
     return order < 0;
   });
 }

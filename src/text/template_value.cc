@@ -37,7 +37,9 @@ bool is_number(const Value& value) {
   return value.is_integral() || value.is(Kind::kFloat) || value.is(Kind::kBigInt);
 }
 
-std::partial_ordering flip(std::partial_ordering order) { return 0 <=> order; }
+std::partial_ordering flip(std::partial_ordering order) {
+  return 0 <=> order;
+}
 
 // Both are numbers. A big integer against a float is decided by the nearest double of its digits.
 std::partial_ordering compare_numbers(const Value& a, const Value& b) {
@@ -54,7 +56,9 @@ std::partial_ordering compare_numbers(const Value& a, const Value& b) {
   return a.as_int() <=> b.as_int();
 }
 
-bool is_sequence(const Value& value) { return value.is(Kind::kList) || value.is(Kind::kTuple); }
+bool is_sequence(const Value& value) {
+  return value.is(Kind::kList) || value.is(Kind::kTuple);
+}
 
 class SequenceIterator : public IteratorObject {
  public:
@@ -159,7 +163,9 @@ Result<bool> equal_dicts(Heap& heap, const DictObject& a, const DictObject& b) {
 
 }  // namespace
 
-Error refuse(std::string detail) { return Error{Refusal::RequestTemplate, std::move(detail)}; }
+Error refuse(std::string detail) {
+  return Error{Refusal::RequestTemplate, std::move(detail)};
+}
 
 Value Value::boolean(bool b) {
   Value value(Kind::kBool);
@@ -264,9 +270,9 @@ IteratorObject& Value::iterator() const {
 }
 
 const Value* DictObject::find(std::string_view key) const {
-  const auto place = std::lower_bound(
-      by_text.begin(), by_text.end(), key,
-      [&](uint32_t i, std::string_view k) { return entries[i].first.text() < k; });
+  const auto place =
+      std::lower_bound(by_text.begin(), by_text.end(), key,
+                       [&](uint32_t i, std::string_view k) { return entries[i].first.text() < k; });
   if (place == by_text.end() || entries[*place].first.text() != key) return nullptr;
   return &entries[*place].second;
 }
@@ -286,7 +292,9 @@ Result<void> Heap::spend(size_t n_steps) {
   return refuse(fmt::format("the template takes more than {} steps", limits::kTemplateStepsMax));
 }
 
-Result<void> Heap::spend_bytes(size_t n_bytes) { return spend(n_bytes / kBytesPerStep + 1); }
+Result<void> Heap::spend_bytes(size_t n_bytes) {
+  return spend(n_bytes / kBytesPerStep + 1);
+}
 
 Result<void> Heap::check_text_size(size_t n_bytes) const {
   if (n_bytes <= limits::kTemplateOutputBytesMax) return {};
@@ -372,8 +380,8 @@ Result<Value> Heap::range(int64_t start, int64_t stop, int64_t step) {
   object->start = start;
   object->stop = stop;
   object->step = step;
-  const auto distance = step > 0 ? static_cast<__int128>(stop) - start
-                                 : static_cast<__int128>(start) - stop;
+  const auto distance =
+      step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const __int128 stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
   const __int128 n = distance <= 0 ? 0 : (distance + stride - 1) / stride;
   if (n > kRangeMax) return refuse(fmt::format("a range of more than {} numbers", kRangeMax));
@@ -520,38 +528,62 @@ bool is_hashable(const Value& value) {
 
 std::string_view type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
     case Kind::kInt:
-    case Kind::kBigInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kDictView: return "dict view";
-    case Kind::kRange: return "range";
-    case Kind::kIterator: return "generator";
-    case Kind::kNamespace: return "namespace";
-    case Kind::kMacro: return "macro";
-    case Kind::kFunction: return "function";
-    case Kind::kMethod: return "method";
-    case Kind::kLoop: return "loop";
+    case Kind::kBigInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kDictView:
+      return "dict view";
+    case Kind::kRange:
+      return "range";
+    case Kind::kIterator:
+      return "generator";
+    case Kind::kNamespace:
+      return "namespace";
+    case Kind::kMacro:
+      return "macro";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMethod:
+      return "method";
+    case Kind::kLoop:
+      return "loop";
   }
   return "value";
 }
 
 std::optional<size_t> length(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return count_points(value.text());
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return count_points(value.text());
     case Kind::kList:
-    case Kind::kTuple: return value.items().size();
-    case Kind::kDict: return value.dict().entries.size();
-    case Kind::kDictView: return value.view().dict->entries.size();
-    case Kind::kRange: return static_cast<size_t>(value.range().n);
-    default: return std::nullopt;
+    case Kind::kTuple:
+      return value.items().size();
+    case Kind::kDict:
+      return value.dict().entries.size();
+    case Kind::kDictView:
+      return value.view().dict->entries.size();
+    case Kind::kRange:
+      return static_cast<size_t>(value.range().n);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -569,8 +601,7 @@ Result<Ref<IteratorObject>> iterate(Heap& heap, const Value& value) {
       return make_iterator<DictIterator>(heap, depth, value, value.dict(),
                                          DictViewObject::What::kKeys);
     case Kind::kDictView:
-      return make_iterator<DictIterator>(heap, depth, value, *value.view().dict,
-                                         value.view().what);
+      return make_iterator<DictIterator>(heap, depth, value, *value.view().dict, value.view().what);
     case Kind::kRange:
       return make_iterator<RangeIterator>(heap, depth, value);
     case Kind::kIterator:

@@ -21,7 +21,7 @@ namespace roost::jinja {
 
 class Heap;
 class Value;
-struct MacroObject;   // template_eval.h
+struct MacroObject;  // template_eval.h
 struct NamespaceObject;
 
 // A container holds at most so many levels of containers: what a request may bring, and some more.
@@ -42,8 +42,8 @@ struct Object {
   virtual ~Object() = default;
 
   uint32_t n_refs = 0;
-  uint32_t depth = 0;  // levels of values below, so that no walk or destructor runs out of stack
-  size_t n_bytes = 0;  // taken from the heap, given back at the end
+  uint32_t depth = 0;     // levels of values below, so that no walk or destructor runs out of stack
+  size_t n_bytes = 0;     // taken from the heap, given back at the end
   Heap* owner = nullptr;  // counts n_bytes
 };
 
@@ -85,13 +85,13 @@ enum class Kind : uint8_t {
   kList,
   kTuple,
   kDict,
-  kDictView,   // what items(), keys() and values() give
+  kDictView,  // what items(), keys() and values() give
   kRange,
-  kIterator,   // can be walked once
+  kIterator,  // can be walked once
   kNamespace,
   kMacro,
-  kFunction,   // a global function
-  kMethod,     // a method of a value, not yet called
+  kFunction,  // a global function
+  kMethod,    // a method of a value, not yet called
   kLoop,
 };
 
@@ -126,8 +126,8 @@ class Value {
   bool is_markup() const { return is_markup_; }  // a string that went through the filter "safe"
   Value as_markup(bool is_markup) const;
 
-  int64_t as_int() const;      // of kInt, kBool
-  double as_float() const;     // of kFloat
+  int64_t as_int() const;   // of kInt, kBool
+  double as_float() const;  // of kFloat
   Function as_function() const;
   NamespaceObject* as_namespace() const;
   MacroObject* as_macro() const;
@@ -207,7 +207,7 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   Result<void> spend(size_t n_steps);
-  Result<void> spend_bytes(size_t n_bytes);           // work on a text: a step for every 64 bytes
+  Result<void> spend_bytes(size_t n_bytes);            // work on a text: a step for every 64 bytes
   Result<void> check_text_size(size_t n_bytes) const;  // before a text is made that may be huge
 
   Result<Value> string(std::string text);

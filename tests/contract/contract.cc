@@ -11,7 +11,6 @@
 namespace roost::contract {
 namespace {
 
-constexpr size_t kGuardBytes = 256;
 constexpr size_t kAlign = 64;
 constexpr std::byte kGuard{0xC3};
 constexpr std::byte kNoInteger{0xA5};  // a value that no op answers with

@@ -72,6 +72,8 @@ MatrixValues matrix_values(const MatrixFormat& format, int64_t n_out, int64_t n_
 
 // ---- memory -----------------------------------------------------------------------------------
 
+inline constexpr size_t kGuardBytes = 256;  // in front of and behind each tensor
+
 // The tensors of one call. Each lies between guards; outputs start as NaN (integers as a pattern
 // that is no answer); inputs are compared after the call.
 class Memory {
@@ -227,6 +229,18 @@ std::string verdict(const Suite<Op, Case>& suite, const Case& run, const Case& g
   return suite.name(good) + " on " + backend.name + ": " + judge.report() + "\n";
 }
 
+// Takes lines on how near kernels came to their bounds, where a program wants them.
+inline std::function<void(const std::string&)>& note_taker() {
+  static std::function<void(const std::string&)> taker;
+  return taker;
+}
+template <class Op, class Case>
+std::string worst_note(const Suite<Op, Case>& suite, const Backend<Op>& backend, double worst,
+                       const Case* where) {
+  return backend.name + ": at most " + std::to_string(worst) + " of the bound" +
+         (where != nullptr ? ", in \"" + suite.name(*where) + "\"" : "");
+}
+
 // Every case on every backend is within the bound, writes all it must and nothing else.
 template <class Op, class Case>
 std::string kernel_keeps_contract(const Suite<Op, Case>& suite, const std::vector<Case>& cases,
@@ -235,10 +249,16 @@ std::string kernel_keeps_contract(const Suite<Op, Case>& suite, const std::vecto
   std::string report;
   int n_failed = 0;
   for (const Backend<Op>& backend : backends) {
+    double worst_here = 0;
+    const Case* where = nullptr;
     for (const Case& c : cases) {
-      const std::string wrong = verdict<Op, Case>(suite, c, c, backend, nullptr, worst);
+      double of_case = 0;
+      const std::string wrong = verdict<Op, Case>(suite, c, c, backend, nullptr, &of_case);
+      if (of_case > worst_here) worst_here = of_case, where = &c;
       if (!wrong.empty() && ++n_failed <= 8) report += wrong;
     }
+    if (worst != nullptr) *worst = std::max(*worst, worst_here);
+    if (note_taker()) note_taker()(worst_note(suite, backend, worst_here, where));
   }
   if (n_failed > 8) report += std::to_string(n_failed) + " cases failed\n";
   return report;

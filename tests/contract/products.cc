@@ -16,7 +16,26 @@ std::vector<double> as_read(std::vector<double> x, const MatrixValues& w,
   return x;
 }
 
-Bounded product(const MatrixValues& w, int64_t row, std::span<const double> x) {
+namespace {
+
+// Under ProductRule::kRounded16, on the matrix unit.
+Bounded rounded_product(const MatrixValues& w, int64_t row, std::span<const double> x) {
+  double sum = 0, size = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto weight = static_cast<float>(w.at(row, static_cast<int64_t>(i)));
+    const double part = x[i] * static_cast<double>(f32_from_bf16(bf16_from_f32(weight)));
+    sum += part;
+    size += std::abs(part);
+  }
+  const double n_steps = static_cast<double>(w.n_in) / 16 + 3;
+  return {sum, n_steps * (17 * 0x1p-25 + 0x1p-23) * size};
+}
+
+}  // namespace
+
+Bounded product(const MatrixValues& w, int64_t row, std::span<const double> x,
+                const ReferenceRules& rules) {
+  if (rules.product == ProductRule::kRounded16) return rounded_product(w, row, x);
   const bool is_plain = w.format.format == QuantMatrix::Format::kPlain;
   const auto first = static_cast<size_t>(row * w.n_in), group = static_cast<size_t>(w.format.group);
   double sum = 0, size = 0;

@@ -18,8 +18,9 @@ struct Bounded {
 std::vector<double> as_read(std::vector<double> x, const MatrixValues& w,
                             const ReferenceRules& rules);
 
-// Σ_i x[i]·w[row, i], x as read.
-Bounded product(const MatrixValues& w, int64_t row, std::span<const double> x);
+// Σ_i x[i]·w[row, i], x as read; the weights as the rule has them.
+Bounded product(const MatrixValues& w, int64_t row, std::span<const double> x,
+                const ReferenceRules& rules);
 
 // silu(gate)·up, not yet rounded.
 Bounded swiglu(const Bounded& gate, const Bounded& up);

@@ -36,9 +36,11 @@ json::Value small_file() {
       R"json({"id":300,"content":"<|x|>",)json" +
       flags + R"json(true},{"id":301,"content":"<t>",)json" + flags +
       R"json(false},{"id":302,"content":"<t><t>!",)json" + flags +
-      R"json(false}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)json"
+      R"json(false}],"normalizer":{"type":"NFC"},)json"
+      R"json("pre_tokenizer":{"type":"Sequence","pretokenizers":[)json"
       R"json({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|)json"
-      R"json([^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|)json"
+      R"json([^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|)json"
+      R"json( ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|)json"
       R"json(\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)json"
       R"json({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)json"
       R"json("decoder":{"type":"ByteLevel"}})json");

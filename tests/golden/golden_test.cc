@@ -27,7 +27,8 @@ struct Golden {
       Golden g{MappedFile::open(kGolden + "golden.safetensors").value(), {}, {}};
       const auto entries = parse_safetensors(g.file.bytes(), "golden.safetensors").value();
       for (const TensorEntry& e : entries) g.tensors[e.name] = e;
-      g.index = json::parse(read_file(kGolden + "golden.json", limits::kConfigBytesMax).value()).value();
+      g.index =
+          json::parse(read_file(kGolden + "golden.json", limits::kConfigBytesMax).value()).value();
       return g;
     }();
     return golden;
@@ -94,8 +95,9 @@ Captured golden_values() {
   const std::vector<double> residual = g.values("text0.residual");
   const size_t stage = residual.size() / static_cast<size_t>(c.n_layers + 1);
   for (size_t l = 0; l <= static_cast<size_t>(c.n_layers); ++l) {
-    out.tensors["residual." + std::to_string(l)] = {residual.begin() + static_cast<int64_t>(l * stage),
-                                                    residual.begin() + static_cast<int64_t>((l + 1) * stage)};
+    out.tensors["residual." + std::to_string(l)] = {
+        residual.begin() + static_cast<int64_t>(l * stage),
+        residual.begin() + static_cast<int64_t>((l + 1) * stage)};
   }
   out.tensors["final_norm.0"] = g.values("text0.final_norm");
   out.tensors["conv_input.1"] = g.values("text0.gdn1.qkv");
@@ -103,7 +105,8 @@ Captured golden_values() {
 
   // The convolution's output splits into q, k (which the op normalizes) and v.
   const std::vector<double> conv = g.values("text0.gdn1.conv");
-  const auto n_channels = static_cast<size_t>(c.conv_channels()), kd = static_cast<size_t>(c.key_width());
+  const auto n_channels = static_cast<size_t>(c.conv_channels()),
+             kd = static_cast<size_t>(c.key_width());
   const auto dk = static_cast<size_t>(c.key_dim);
   for (size_t t = 0; t < conv.size() / n_channels; ++t) {
     const double* row = conv.data() + t * n_channels;
@@ -113,7 +116,8 @@ Captured golden_values() {
         const double* head = row + (is_key ? kd : 0) + i;
         double sum = 0;
         for (size_t j = 0; j < dk; ++j) sum += head[j] * head[j];
-        const double scale = 1 / std::sqrt(sum + 1e-6) / (is_key ? 1 : std::sqrt(static_cast<double>(dk)));
+        const double scale =
+            1 / std::sqrt(sum + 1e-6) / (is_key ? 1 : std::sqrt(static_cast<double>(dk)));
         for (size_t j = 0; j < dk; ++j) to.push_back(head[j] * scale);
       }
     }
@@ -139,11 +143,13 @@ std::vector<double> stored_rows(const std::vector<double>& logits, int text) {
 
 const std::vector<double>& comparable(Captured& captured, const std::string& name) {
   std::vector<double>& v = captured.tensors.at(name);
-  if (name == "text3.logits" && v.size() > 32u * static_cast<size_t>(fledgling().config.vocabulary)) v = stored_rows(v, 3);
+  if (name == "text3.logits" && v.size() > 32u * static_cast<size_t>(fledgling().config.vocabulary))
+    v = stored_rows(v, 3);
   return v;
 }
 
-double relative_rms(const std::vector<double>& have, const std::vector<double>& want, size_t begin, size_t n) {
+double relative_rms(const std::vector<double>& have, const std::vector<double>& want, size_t begin,
+                    size_t n) {
   double error = 0, size = 0;
   for (size_t i = begin; i < begin + n; ++i) {
     error += (have[i] - want[i]) * (have[i] - want[i]);
@@ -155,7 +161,8 @@ double relative_rms(const std::vector<double>& have, const std::vector<double>& 
 // Expert ids ascend in our layout and are best first in golden's: compare as sets with weights.
 void expect_same_experts(const Captured& captured) {
   const Golden& g = Golden::get();
-  const std::vector<double> ids = g.values("text0.experts.ids"), weights = g.values("text0.experts.weights");
+  const std::vector<double> ids = g.values("text0.experts.ids"),
+                            weights = g.values("text0.experts.weights");
   const auto k = static_cast<size_t>(fledgling().config.experts_per_token);
   const size_t n_rows = g.ids("text0.input_ids").size();
   for (size_t l = 0; l < static_cast<size_t>(fledgling().config.n_layers); ++l) {
@@ -213,9 +220,12 @@ class FixedExperts final : public Ops {
     const int64_t k = op.ids.dim(1);
     for (int64_t t = 0; t < op.ids.dim(0); ++t) {
       double sum = 0;
-      for (int64_t i = 0; i < k; ++i) sum += std::exp(op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]));
+      for (int64_t i = 0; i < k; ++i)
+        sum +=
+            std::exp(op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]));
       for (int64_t i = 0; i < k; ++i) {
-        const double logit = op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]);
+        const double logit =
+            op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]);
         op.weights.set(t * k + i, std::exp(logit) / sum);
       }
     }
@@ -247,18 +257,23 @@ TEST(Golden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
   const auto exact = make_reference_ops({.rounding = false});
   const auto rounded = make_reference_ops({.rounding = true});
   std::vector<FixedExperts::Choice> choices;
-  FixedExperts recording(*exact, choices, true), fixed_cpu(*cpu, choices, false), fixed_rounded(*rounded, choices, false);
+  FixedExperts recording(*exact, choices, true), fixed_cpu(*cpu, choices, false),
+      fixed_rounded(*rounded, choices, false);
   capture(recording);
   Captured by_cpu = capture(fixed_cpu), by_reference = capture(fixed_rounded);
   for (const auto& [name, want] : golden_values().tensors) {
     const double cpu_error = relative_rms(comparable(by_cpu, name), want, 0, want.size());
-    const double reference_error = relative_rms(comparable(by_reference, name), want, 0, want.size());
-    std::printf("  %-16s cpu %.5f  references with rounding %.5f\n", name.c_str(), cpu_error, reference_error);
+    const double reference_error =
+        relative_rms(comparable(by_reference, name), want, 0, want.size());
+    std::printf("  %-16s cpu %.5f  references with rounding %.5f\n", name.c_str(), cpu_error,
+                reference_error);
     EXPECT_LE(cpu_error, 1.5 * reference_error + 1e-9) << name;
   }
 }
 
-size_t top_of(const double* row, size_t n) { return static_cast<size_t>(std::max_element(row, row + n) - row); }
+size_t top_of(const double* row, size_t n) {
+  return static_cast<size_t>(std::max_element(row, row + n) - row);
+}
 
 TEST(Golden, the_cpu_backend_prefers_the_same_tokens) {
   ThreadPool pool(2);
@@ -268,9 +283,11 @@ TEST(Golden, the_cpu_backend_prefers_the_same_tokens) {
   for (const json::Value& answer : Golden::get().index.find("continuations")->items()) {
     if (answer.find("name")->as_string().starts_with("picture")) continue;
     std::vector<int32_t> ids;
-    for (const json::Value& id : answer.find("prompt_ids")->items()) ids.push_back(static_cast<int32_t>(*id.as_int64()));
+    for (const json::Value& id : answer.find("prompt_ids")->items())
+      ids.push_back(static_cast<int32_t>(*id.as_int64()));
     const size_t n_prompt = ids.size();
-    for (const json::Value& id : answer.find("ids")->items()) ids.push_back(static_cast<int32_t>(*id.as_int64()));
+    for (const json::Value& id : answer.find("ids")->items())
+      ids.push_back(static_cast<int32_t>(*id.as_int64()));
     ModelRun run(fledgling(), *cpu, 1, 1024, 1024, 9);
     run.step({Feed{0, ids}});
     const std::vector<double> logits(run.logits(0).begin(), run.logits(0).end());
@@ -280,7 +297,8 @@ TEST(Golden, the_cpu_backend_prefers_the_same_tokens) {
       ++n_rows;
       n_same += is_same;
       if (lead > 0.25) {
-        EXPECT_TRUE(is_same) << answer.find("name")->as_string() << " token " << i - n_prompt << " lead " << lead;
+        EXPECT_TRUE(is_same) << answer.find("name")->as_string() << " token " << i - n_prompt
+                             << " lead " << lead;
       }
     }
   }

@@ -19,16 +19,17 @@ using testing::Feed;
 using testing::ModelRun;
 using testing::run_in_chunks;
 
-constexpr int64_t kContext = 320;    // five pages
+constexpr int64_t kContext = 320;  // five pages
 constexpr int64_t kRowsMax = 1024;
 
 struct Subject {
   std::string name;
-  SyntheticOptions options;   // shape empty: Fledgling
+  SyntheticOptions options;  // shape empty: Fledgling
 };
 
 std::vector<Subject> subjects() {
-  const auto tiny = [](bool has_experts, int64_t n_heads, int bits, int group, int64_t n_shards, uint64_t seed) {
+  const auto tiny = [](bool has_experts, int64_t n_heads, int bits, int group, int64_t n_shards,
+                       uint64_t seed) {
     SyntheticOptions o;
     o.shape = "tiny";
     o.has_experts = has_experts;
@@ -80,7 +81,8 @@ std::shared_ptr<const ModelWeights> load(const Subject& subject) {
 std::vector<int32_t> random_tokens(const ModelWeights& weights, size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> tokens(n);
-  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % static_cast<uint64_t>(weights.config.vocabulary));
+  for (int32_t& t : tokens)
+    t = static_cast<int32_t>(random() % static_cast<uint64_t>(weights.config.vocabulary));
   return tokens;
 }
 
@@ -89,11 +91,14 @@ struct Bits {
   std::vector<std::byte> memory;
 };
 
-Bits bits_of(const ModelRun& run, int sequence) { return {run.logits(sequence), run.memory_of(sequence)}; }
+Bits bits_of(const ModelRun& run, int sequence) {
+  return {run.logits(sequence), run.memory_of(sequence)};
+}
 
 void expect_equal(const Bits& have, const Bits& want, const std::string& what) {
   ASSERT_EQ(have.logits.size(), want.logits.size()) << what;
-  EXPECT_EQ(std::memcmp(have.logits.data(), want.logits.data(), want.logits.size() * sizeof(float)), 0)
+  EXPECT_EQ(std::memcmp(have.logits.data(), want.logits.data(), want.logits.size() * sizeof(float)),
+            0)
       << what << ": logits differ";
   ASSERT_EQ(have.memory.size(), want.memory.size()) << what;
   EXPECT_EQ(std::memcmp(have.memory.data(), want.memory.data(), want.memory.size()), 0)
@@ -133,7 +138,9 @@ TEST_P(ModelLaws, prompt_in_any_chunks_equals_row_by_row) {
     for (const size_t chunk : {size_t{13}, size_t{64}, size_t{1024}}) {
       ModelRun run(*weights_, *cpu, 1, kContext, kRowsMax, 100 + chunk);
       run_in_chunks(run, 0, tokens, chunk);
-      expect_equal(bits_of(run, 0), want, "chunks of " + std::to_string(chunk) + ", " + std::to_string(n_threads) + " threads");
+      expect_equal(
+          bits_of(run, 0), want,
+          "chunks of " + std::to_string(chunk) + ", " + std::to_string(n_threads) + " threads");
     }
   }
 }
@@ -156,7 +163,8 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
   for (const int width : {1, 3, 16}) {
     const int n_rounds = width == 16 ? kInterleavings / 4 : kInterleavings * 3 / 8 + 1;
     for (int round = 0; round < n_rounds; ++round, ++n_done) {
-      ModelRun run(*weights_, round % 2 == 0 ? *cpu_two : *cpu_one, width, kContext, kRowsMax, random());
+      ModelRun run(*weights_, round % 2 == 0 ? *cpu_two : *cpu_one, width, kContext, kRowsMax,
+                   random());
       std::vector<int> which(static_cast<size_t>(width));
       std::vector<size_t> at(static_cast<size_t>(width), 0);
       // The long sequence, which crosses pages, takes part in every eighth round.
@@ -172,7 +180,9 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
           is_open |= left > 0;
           if (left == 0 || random() % 3 == 0) continue;
           const size_t n = std::min<size_t>(left, 1 + random() % (random() % 2 == 0 ? 2 : 70));
-          feeds.push_back({s, {all.begin() + static_cast<int64_t>(at[i]), all.begin() + static_cast<int64_t>(at[i] + n)}});
+          feeds.push_back({s,
+                           {all.begin() + static_cast<int64_t>(at[i]),
+                            all.begin() + static_cast<int64_t>(at[i] + n)}});
           at[i] += n;
         }
         std::shuffle(feeds.begin(), feeds.end(), random);
@@ -180,7 +190,8 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
       }
       for (int s = 0; s < width; ++s) {
         expect_equal(bits_of(run, s), want[static_cast<size_t>(which[static_cast<size_t>(s)])],
-                     "round " + std::to_string(round) + ", sequence " + std::to_string(s) + " of " + std::to_string(width));
+                     "round " + std::to_string(round) + ", sequence " + std::to_string(s) + " of " +
+                         std::to_string(width));
       }
       if (HasFailure()) return;
     }
@@ -199,7 +210,8 @@ class LawBreaker final : public Ops {
   void run(const QuantLinear& op) override {
     inner_.run(op);
     // The least possible offence: the last bit of one value, and only when rows come together.
-    if (op.x.dim(0) > 8 && op.parts[0].y.dtype == DType::kBF16) op.parts[0].y.as<uint16_t>()[7] ^= 1;
+    if (op.x.dim(0) > 8 && op.parts[0].y.dtype == DType::kBF16)
+      op.parts[0].y.as<uint16_t>()[7] ^= 1;
   }
   void run(const ConvGates& op) override { inner_.run(op); }
   void run(const GatedDelta& op) override { inner_.run(op); }

@@ -1,8 +1,10 @@
-// For comparisons with other programs: the logits of every row of token sequences, from the CPU backend.
+// For comparisons with other programs: the logits of every row of token sequences, from the CPU
+// backend.
 //
 //   logits_tool MODEL IDS OUT
 //
-// IDS: little-endian i32: a count, then that many token ids, repeated. OUT: for each sequence, [ids, V] f32 rows.
+// IDS: little-endian i32: a count, then that many token ids, repeated. OUT: for each sequence,
+// [ids, V] f32 rows.
 #include <cstdio>
 #include <vector>
 
@@ -14,7 +16,8 @@ int main(int argc, char** argv) {
   const auto weights = testing::load_model(argv[1]);
   std::FILE* in = std::fopen(argv[2], "rb");
   std::FILE* out = std::fopen(argv[3], "wb");
-  if (in == nullptr || out == nullptr) return std::fprintf(stderr, "logits_tool: cannot open a file\n"), 1;
+  if (in == nullptr || out == nullptr)
+    return std::fprintf(stderr, "logits_tool: cannot open a file\n"), 1;
   constexpr int64_t kRowsMax = 256;
   ThreadPool pool(n_usable_cpus());
   const auto ops = make_cpu_ops(pool, Qwen35::ops_limits(weights->config, kRowsMax));
@@ -24,7 +27,9 @@ int main(int argc, char** argv) {
     if (std::fread(ids.data(), sizeof(int32_t), ids.size(), in) != ids.size()) return 1;
     testing::ModelRun run(*weights, *ops, 1, n, kRowsMax, 1);
     testing::run_in_chunks(run, 0, ids, kRowsMax);
-    if (std::fwrite(run.logits(0).data(), sizeof(float), run.logits(0).size(), out) != run.logits(0).size()) return 1;
+    if (std::fwrite(run.logits(0).data(), sizeof(float), run.logits(0).size(), out) !=
+        run.logits(0).size())
+      return 1;
   }
   std::fclose(in);
   return std::fclose(out) == 0 ? 0 : 1;

@@ -21,9 +21,10 @@ Result<json::Value> answer(const std::string& line) {
   ROOST_TRY(const ChatTemplate chat_template, ChatTemplate::parse(source->as_string()));
   ROOST_TRY(std::string text, chat_template.render(*data, time->as_int64().value_or(0)));
   json::Value variables = json::Value::array();
-  for (const std::string& name : chat_template.variables()) variables.push(json::Value::string(name));
-  return json::Value::object({{"text", json::Value::string(std::move(text))},
-                              {"variables", std::move(variables)}});
+  for (const std::string& name : chat_template.variables())
+    variables.push(json::Value::string(name));
+  return json::Value::object(
+      {{"text", json::Value::string(std::move(text))}, {"variables", std::move(variables)}});
 }
 
 }  // namespace

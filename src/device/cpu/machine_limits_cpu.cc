@@ -21,15 +21,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Ten chains: more than latency times issue width of any core that roost knows.
 float multiply_add_loop(int64_t n_rounds, int64_t* n_flop) {
   const hn::ScalableTag<float> d;
-  auto a = hn::Set(d, 1.0f), b = a, c = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a;
+  // Different starts, or the compiler sees ten equal chains and runs one.
+  auto a = hn::Set(d, 1.0f), b = hn::Set(d, 1.1f), c = hn::Set(d, 1.2f), e = hn::Set(d, 1.3f),
+       f = hn::Set(d, 1.4f);
+  auto g = hn::Set(d, 1.5f), h = hn::Set(d, 1.6f), i = hn::Set(d, 1.7f), j = hn::Set(d, 1.8f),
+       k = hn::Set(d, 1.9f);
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 0.001f);
   for (int64_t round = 0; round < n_rounds; ++round) {
-    a = hn::MulAdd(a, x, y), b = hn::MulAdd(b, x, y), c = hn::MulAdd(c, x, y), e = hn::MulAdd(e, x, y);
-    f = hn::MulAdd(f, x, y), g = hn::MulAdd(g, x, y), h = hn::MulAdd(h, x, y), i = hn::MulAdd(i, x, y);
+    a = hn::MulAdd(a, x, y), b = hn::MulAdd(b, x, y), c = hn::MulAdd(c, x, y),
+    e = hn::MulAdd(e, x, y);
+    f = hn::MulAdd(f, x, y), g = hn::MulAdd(g, x, y), h = hn::MulAdd(h, x, y),
+    i = hn::MulAdd(i, x, y);
     j = hn::MulAdd(j, x, y), k = hn::MulAdd(k, x, y);
   }
   *n_flop = n_rounds * 10 * 2 * static_cast<int64_t>(hn::Lanes(d));
-  const auto sum = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)), hn::Add(hn::Add(f, g), hn::Add(h, hn::Add(i, hn::Add(j, k)))));
+  const auto sum = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)),
+                           hn::Add(hn::Add(f, g), hn::Add(h, hn::Add(i, hn::Add(j, k)))));
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
@@ -60,9 +67,9 @@ HWY_EXPORT(read_loop);
 namespace {
 
 constexpr int kPasses = 7;
-constexpr size_t kReadBytes = size_t{1} << 30;   // far beyond any L3
+constexpr size_t kReadBytes = size_t{1} << 30;  // far beyond any L3
 constexpr size_t kReadPieceBytes = size_t{1} << 20;
-constexpr int64_t kFmaRounds = 2'000'000;        // some 10 ms
+constexpr int64_t kFmaRounds = 2'000'000;  // some 10 ms
 
 double seconds_of(const auto& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -80,7 +87,8 @@ double measure_read_bandwidth(ThreadPool& pool) {
   for (int pass = 0; pass < kPasses; ++pass) {
     const double s = seconds_of([&] {
       pool.parallel_for(static_cast<int64_t>(kReadBytes / kReadPieceBytes), [&](int64_t i) {
-        sink ^= HWY_DYNAMIC_DISPATCH(read_loop)(data + static_cast<size_t>(i) * kReadPieceBytes / 8, kReadPieceBytes / 8);
+        sink ^= HWY_DYNAMIC_DISPATCH(read_loop)(data + static_cast<size_t>(i) * kReadPieceBytes / 8,
+                                                kReadPieceBytes / 8);
       });
     });
     best = std::max(best, static_cast<double>(kReadBytes) / s);

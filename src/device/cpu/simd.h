@@ -44,7 +44,8 @@ HWY_INLINE void store_bf16(DF, hwy::HWY_NAMESPACE::Vec<DF> value, uint16_t* out)
   const auto quiet_nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40u));
   const auto is_nan = hn::Gt(hn::And(bits, hn::Set(du32, 0x7FFFFFFFu)), hn::Set(du32, 0x7F800000u));
   const hn::RebindToSigned<decltype(du32)> di32;
-  const auto chosen = hn::IfThenElse(is_nan, quiet_nan, rounded);  // at most 0xFFFF: nothing saturates
+  const auto chosen =
+      hn::IfThenElse(is_nan, quiet_nan, rounded);  // at most 0xFFFF: nothing saturates
   hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di32, chosen)), du16, out);
 }
 

@@ -60,7 +60,9 @@ void pin_to(int cpu) {
 
 }  // namespace
 
-int n_usable_cpus() { return static_cast<int>(usable_cpus().size()); }
+int n_usable_cpus() {
+  return static_cast<int>(usable_cpus().size());
+}
 
 // One task at a time. The caller publishes it by raising `generation`; every worker takes part in
 // every generation and reports through `n_done`, so a task's memory outlives its last reader.
@@ -153,7 +155,8 @@ void ThreadPool::run(int64_t n_items, Function function, const void* context) {
   const int n_workers = n_threads_ - 1;
   for (int64_t round = 0; s.n_done.load(std::memory_order_acquire) != n_workers; ++round) {
     relax();
-    if (round % 4096 == 4095) std::this_thread::yield();  // more threads than CPUs: let the worker run
+    if (round % 4096 == 4095)
+      std::this_thread::yield();  // more threads than CPUs: let the worker run
   }
 }
 

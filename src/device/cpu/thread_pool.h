@@ -23,12 +23,19 @@ class ThreadPool {
   // Returns when all are done. task is called through a plain pointer: nothing is allocated.
   template <class Task>
   void parallel_for(int64_t n_items, const Task& task) {
-    run(n_items, [](const void* context, int64_t i, int) { (*static_cast<const Task*>(context))(i); }, &task);
+    run(
+        n_items,
+        [](const void* context, int64_t i, int) { (*static_cast<const Task*>(context))(i); },
+        &task);
   }
   // The same, with the index of the thread, for per-thread scratch.
   template <class Task>
   void parallel_for_with_thread(int64_t n_items, const Task& task) {
-    run(n_items, [](const void* context, int64_t i, int thread) { (*static_cast<const Task*>(context))(i, thread); },
+    run(
+        n_items,
+        [](const void* context, int64_t i, int thread) {
+          (*static_cast<const Task*>(context))(i, thread);
+        },
         &task);
   }
 

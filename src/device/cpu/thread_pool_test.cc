@@ -31,7 +31,8 @@ TEST(ThreadPool, many_short_tasks_see_each_other_s_writes) {
 TEST(ThreadPool, thread_indexes_stay_below_the_number_of_threads) {
   ThreadPool pool(3);
   std::atomic<int> n_bad{0};
-  pool.parallel_for_with_thread(1000, [&](int64_t, int thread) { n_bad += thread < 0 || thread >= 3; });
+  pool.parallel_for_with_thread(1000,
+                                [&](int64_t, int thread) { n_bad += thread < 0 || thread >= 3; });
   EXPECT_EQ(n_bad.load(), 0);
 }
 

@@ -73,4 +73,13 @@ const std::byte* Staging::push_bytes(const void* from, size_t n_bytes) {
   return device_.data() + at;
 }
 
+std::string card_name() {
+  int device = 0;
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&device));
+  check(cudaGetDeviceProperties(&properties, device));
+  return std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
+         std::to_string(properties.minor);
+}
+
 }  // namespace roost::cuda

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "device/cuda/device_memory.h"
 
@@ -54,5 +55,7 @@ class Staging {
   int half_ = 0;
   size_t used_ = 0;
 };
+
+std::string card_name();  // "NVIDIA H200, sm_90": the current card's
 
 }  // namespace roost::cuda

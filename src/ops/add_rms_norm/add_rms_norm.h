@@ -12,7 +12,8 @@ namespace roost {
 //   sum = routed + shared_gate·y_shared (fused; shared_gate absent: no shared expert).
 // E that 4 does not divide: quarter q holds ids in [ceil(q·E/4), ceil((q+1)·E/4)).
 struct ExpertSum {
-  Tensor y;            // [T, K+1, h] activation: one row per chosen expert, the shared expert last; [T, K, h] without one
+  Tensor y;  // [T, K+1, h] activation: one row per chosen expert, the shared expert last; [T, K, h]
+             // without one
   Tensor ids;          // [T, K] i32, ascending in each row
   Tensor weights;      // [T, K] f32
   Tensor shared_gate;  // [T] f32, or none

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -243,9 +244,9 @@ std::vector<Fault<AddRmsNorm, Case>> faults() {
 
 class AddRmsNormTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<AddRmsNorm>> backends_{one_.backend(add_rms_norm_cpu),
-                                             two_.backend(add_rms_norm_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<AddRmsNorm>> backends_{one_.backend<AddRmsNorm>(),
+                                             two_.backend<AddRmsNorm>()};
 };
 
 TEST_F(AddRmsNormTest, keeps_the_contract) {

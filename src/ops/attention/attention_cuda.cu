@@ -29,7 +29,7 @@ struct AttentionCall {
   float* partials;  // [rows, splits, heads][D + 2]: O, maximum, sum
   const RowPlace* rows;
   const int32_t* pages;
-  int64_t n_rows;
+  int64_t n_rows, first_item;
   int n_heads, kv_heads, dim, n_splits_max, n_head_tiles;
   float score_scale;  // scale · log2(e)
 };
@@ -188,38 +188,36 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
   extern __shared__ uint4 dynamic_shared[];
   const Shared s(reinterpret_cast<std::byte*>(dynamic_shared), c.dim);
   const int n_groups = c.kv_heads * c.n_head_tiles, heads_per_kv = c.n_heads / c.kv_heads;
-  const int64_t n_items = c.n_rows * c.n_splits_max * n_groups;
-  for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
-    const int64_t r = item / n_groups / c.n_splits_max;
-    const RowPlace place = c.rows[r];
-    const int split = int(item / n_groups % c.n_splits_max), group = int(item % n_groups);
-    const int kv_head = group / c.n_head_tiles, first_head = group % c.n_head_tiles * kHeads;
-    const int n_live = min(kHeads, heads_per_kv - first_head);
-    const int64_t head = int64_t(kv_head) * heads_per_kv + first_head;
-    __syncthreads();  // the item before is stored
-    load_rows(c.q + (place.row * int64_t(c.n_heads) + head) * c.dim, n_live, kHeads, c.dim, s.q);
-    if (threadIdx.x < kHeads) s.maximum[threadIdx.x] = -INFINITY;
-    Totals<kTiles> totals = {};
-    const int per_split = place.position < 32'768    ? 512
-                          : place.position < 65'536  ? 1'024
-                          : place.position < 131'072 ? 2'048
-                                                     : 4'096;
-    // A split behind the row's last has no keys; its partial is never read.
-    const int end = min((split + 1) * per_split, place.position + 1);
-    for (int key = split * per_split; key < end; key += kPageTokens) {
-      const int64_t page = c.pages[place.first_page + key / kPageTokens];
-      const int64_t at = (page * c.kv_heads + kv_head) * kPageTokens * c.dim;
-      const int n_keys = min(kPageTokens, end - key);
-      __syncthreads();  // the tile before has been multiplied; queries are there
-      load_rows(c.v_pages + at, n_keys, kPageTokens, c.dim, s.v);
-      score(c, s, c.k_pages + at);
-      __syncthreads();
-      weigh(s, n_keys);
-      __syncthreads();
-      gather<kTiles>(s, c.dim, totals);
-    }
-    store_partial<kTiles>(c, s, totals, (r * c.n_splits_max + split) * c.n_heads + head, n_live);
+  const int64_t item = c.first_item + blockIdx.x;
+  const int64_t r = item / n_groups / c.n_splits_max;
+  const RowPlace place = c.rows[r];
+  const int split = int(item / n_groups % c.n_splits_max), group = int(item % n_groups);
+  const int kv_head = group / c.n_head_tiles, first_head = group % c.n_head_tiles * kHeads;
+  const int n_live = min(kHeads, heads_per_kv - first_head);
+  const int64_t head = int64_t(kv_head) * heads_per_kv + first_head;
+  load_rows(c.q + (place.row * int64_t(c.n_heads) + head) * c.dim, n_live, kHeads, c.dim, s.q);
+  if (threadIdx.x < kHeads) s.maximum[threadIdx.x] = -INFINITY;
+  Totals<kTiles> totals = {};
+  const int per_split = place.position < 32'768    ? 512
+                        : place.position < 65'536  ? 1'024
+                        : place.position < 131'072 ? 2'048
+                                                   : 4'096;
+  // A split behind the row's last has no keys; its partial is never read.
+  const int end = min((split + 1) * per_split, place.position + 1);
+  for (int key = split * per_split; key < end; key += kPageTokens) {
+    const int64_t page = c.pages[place.first_page + key / kPageTokens];
+    const int64_t at = (page * c.kv_heads + kv_head) * kPageTokens * c.dim;
+    const int n_keys = min(kPageTokens, end - key);
+    __syncthreads();  // the tile before has been multiplied; queries are there
+    load_rows(c.v_pages + at, n_keys, kPageTokens, c.dim, s.v);
+    score(c, s, c.k_pages + at);
+    __syncthreads();
+    weigh(s, n_keys);
+    __syncthreads();
+    gather<kTiles>(s, c.dim, totals);
   }
+  __syncthreads();
+  store_partial<kTiles>(c, s, totals, (r * c.n_splits_max + split) * c.n_heads + head, n_live);
 }
 
 // A warp a row and head: splits merged in ascending order, then the gate.
@@ -248,16 +246,22 @@ __global__ void __launch_bounds__(kThreads) sm80_attention_merge(AttentionCall c
   }
 }
 
+// One item a block, in as many launches as the largest grid makes necessary: a loop over items in
+// the kernel costs registers that it does not have.
 template <int kTiles>
-void launch_splits(const AttentionCall& call, CudaContext& context) {
+void launch_splits(AttentionCall call, CudaContext& context) {
   const size_t n_bytes = shared_bytes(call.dim);
   check(cudaFuncSetAttribute(sm80_bf16_attention_split<kTiles>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(n_bytes)));
   const int64_t n_items = call.n_rows * call.n_splits_max * call.kv_heads * call.n_head_tiles;
-  sm80_bf16_attention_split<kTiles>
-      <<<grid_of(context, n_items), kThreads, n_bytes, stream_of(context)>>>(call);
-  check_launch();
+  while (call.first_item < n_items) {
+    const unsigned n_blocks = grid_of(context, n_items - call.first_item);
+    sm80_bf16_attention_split<kTiles>
+        <<<n_blocks, kThreads, n_bytes, stream_of(context)>>>(call);
+    check_launch();
+    call.first_item += n_blocks;
+  }
 }
 
 void launch(const AttentionCall& call, CudaContext& context) {

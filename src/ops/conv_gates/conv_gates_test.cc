@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -388,9 +389,9 @@ std::vector<int64_t> range(int64_t begin, int64_t end) {
 
 class ConvGatesTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<ConvGates>> backends_{one_.backend(conv_gates_cpu),
-                                            two_.backend(conv_gates_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<ConvGates>> backends_{one_.backend<ConvGates>(),
+                                            two_.backend<ConvGates>()};
 };
 
 TEST_F(ConvGatesTest, keeps_its_contract) {

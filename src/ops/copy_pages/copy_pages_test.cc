@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -84,9 +85,9 @@ std::vector<Fault<CopyPages, Case>> faults() {
 
 class CopyPagesTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<CopyPages>> backends_{one_.backend(copy_pages_cpu),
-                                            two_.backend(copy_pages_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<CopyPages>> backends_{one_.backend<CopyPages>(),
+                                            two_.backend<CopyPages>()};
 };
 
 TEST_F(CopyPagesTest, keeps_the_contract) {

@@ -1,8 +1,8 @@
 // embed: one row of the embedding matrix for each token.
 #pragma once
 
-#include "ops/backend.h"
 #include "base/result.h"
+#include "ops/backend.h"
 #include "tensor/quant_layout.h"
 #include "tensor/tensor.h"
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -114,8 +115,8 @@ std::vector<Fault<Embed, Case>> faults() {
 
 class EmbedTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<Embed>> backends_{one_.backend(embed_cpu), two_.backend(embed_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<Embed>> backends_{one_.backend<Embed>(), two_.backend<Embed>()};
 };
 
 TEST_F(EmbedTest, keeps_the_contract_in_every_format) {

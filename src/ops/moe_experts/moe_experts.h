@@ -10,9 +10,10 @@
 
 namespace roost {
 
-// y[t, s] = r((r(silu(x·Gᵀ) ⊙ (x·Uᵀ)))·Dᵀ) with the matrices of expert ids[t, s]; slot K is the shared
-// expert. The sum over slots is add_rms_norm's (ExpertSum). A row's result depends on the row and
-// the expert only; each distinct expert's weights are read once.    (docs/MODEL.md, experts)
+// y[t, s] = r((r(silu(x·Gᵀ) ⊙ (x·Uᵀ)))·Dᵀ) with the matrices of expert ids[t, s]; slot K is the
+// shared expert. The sum over slots is add_rms_norm's (ExpertSum). A row's result depends on the
+// row and the expert only; each distinct expert's weights are read once.    (docs/MODEL.md,
+// experts)
 //
 //   x        [T, h]          activation
 //   ids      [T, K]          i32, in [0, experts.size())

@@ -1,5 +1,5 @@
-// The CPU's moe_experts: rows are sorted by expert, so that each expert's weights are read once; its
-// rows pass over one tile of them after another.
+// The CPU's moe_experts: rows are sorted by expert, so that each expert's weights are read once;
+// its rows pass over one tile of them after another.
 #include <algorithm>
 
 #include "ops/moe_experts/moe_experts.h"
@@ -26,7 +26,8 @@ struct Plan {
 };
 
 Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
-  const int64_t n_rows = op.x.dim(0), n_experts = static_cast<int64_t>(op.experts.size()), k = op.ids.dim(1);
+  const int64_t n_rows = op.x.dim(0), n_experts = static_cast<int64_t>(op.experts.size()),
+                k = op.ids.dim(1);
   const int64_t n_slots = op.y.dim(1), n_pairs = n_rows * n_slots;
   Plan plan;
   plan.groups = arena.span<Group>(static_cast<size_t>(n_experts + 1));
@@ -41,7 +42,9 @@ Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
   int32_t first = 0;
   for (int64_t e = 0; e < n_experts; ++e) {
     const int32_t n = next[static_cast<size_t>(e)];
-    if (n > 0) plan.groups[static_cast<size_t>(plan.n_groups++)] = {&op.experts[static_cast<size_t>(e)], first, n};
+    if (n > 0)
+      plan.groups[static_cast<size_t>(plan.n_groups++)] = {&op.experts[static_cast<size_t>(e)],
+                                                           first, n};
     next[static_cast<size_t>(e)] = first;
     first += n;
   }
@@ -59,7 +62,8 @@ Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
       plan.slots[static_cast<size_t>(first + row)] = static_cast<int32_t>(row * n_slots + k);
     }
   }
-  for (int64_t i = 0; i < n_pairs; ++i) plan.in_order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < n_pairs; ++i)
+    plan.in_order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
   return plan;
 }
 
@@ -75,7 +79,8 @@ std::span<Item> make_items(const Plan& plan, bool is_down, Arena& arena) {
   for (int64_t g = 0; g < plan.n_groups; ++g) {
     const Group& group = plan.groups[static_cast<size_t>(g)];
     const int64_t n_out = is_down ? group.mlp->down.n_out : group.mlp->gate.n_out;
-    n_items += (n_out + kTileOutputs - 1) / kTileOutputs * ((group.n_pairs + kTileRows - 1) / kTileRows);
+    n_items +=
+        (n_out + kTileOutputs - 1) / kTileOutputs * ((group.n_pairs + kTileRows - 1) / kTileRows);
   }
   const std::span<Item> items = arena.span<Item>(static_cast<size_t>(n_items));
   size_t i = 0;
@@ -84,7 +89,8 @@ std::span<Item> make_items(const Plan& plan, bool is_down, Arena& arena) {
     const int64_t n_out = is_down ? group.mlp->down.n_out : group.mlp->gate.n_out;
     for (int64_t out = 0; out < n_out; out += kTileOutputs) {
       for (int64_t p = 0; p < group.n_pairs; p += kTileRows) {
-        items[i++] = {static_cast<int32_t>(g), static_cast<int32_t>(out), static_cast<int32_t>(group.first_pair + p),
+        items[i++] = {static_cast<int32_t>(g), static_cast<int32_t>(out),
+                      static_cast<int32_t>(group.first_pair + p),
                       static_cast<int32_t>(std::min(kTileRows, group.n_pairs - p))};
       }
     }
@@ -124,33 +130,38 @@ struct ThreadScratch {
   std::byte* product;
   size_t product_bytes;
   float* tile(int thread, int which) const {
-    return tiles + (static_cast<size_t>(thread) * 2 + static_cast<size_t>(which)) * kTileRows * kTileOutputs;
+    return tiles + (static_cast<size_t>(thread) * 2 + static_cast<size_t>(which)) * kTileRows *
+                       kTileOutputs;
   }
-  std::byte* product_of(int thread) const { return product + static_cast<size_t>(thread) * product_bytes; }
+  std::byte* product_of(int thread) const {
+    return product + static_cast<size_t>(thread) * product_bytes;
+  }
 };
 
 ThreadScratch take_thread_scratch(int64_t n_in_max, CpuContext& context) {
   const size_t n_threads = static_cast<size_t>(context.pool.n_threads());
   ThreadScratch scratch{};
   scratch.tiles = context.workspace.span<float>(n_threads * 2 * kTileRows * kTileOutputs).data();
-  scratch.product_bytes = (product_scratch_bytes(n_in_max) + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
+  scratch.product_bytes =
+      (product_scratch_bytes(n_in_max) + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
   scratch.product = context.workspace.span<std::byte>(n_threads * scratch.product_bytes).data();
   return scratch;
 }
 
 // hidden[pair] = r(silu(x·Gᵀ) ⊙ (x·Uᵀ)) for every sorted pair.
-void gate_up(const Plan& plan, std::span<const Item> items, const Forms& forms, const ThreadScratch& scratch,
-             uint16_t* hidden, int64_t hidden_stride, ThreadPool& pool) {
+void gate_up(const Plan& plan, std::span<const Item> items, const Forms& forms,
+             const ThreadScratch& scratch, uint16_t* hidden, int64_t hidden_stride,
+             ThreadPool& pool) {
   pool.parallel_for_with_thread(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
     const Item& item = items[static_cast<size_t>(i)];
     const GatedMlp& mlp = *plan.groups[static_cast<size_t>(item.group)].mlp;
     const int64_t n_out = std::min<int64_t>(kTileOutputs, mlp.gate.n_out - item.out_begin);
     const int32_t* rows = plan.rows.data() + item.pair_begin;
     float *gate = scratch.tile(thread, 0), *up = scratch.tile(thread, 1);
-    product_tile(mlp.gate, item.out_begin, n_out, forms.of(mlp.gate), rows, item.n_pairs, gate, kTileOutputs,
-                 scratch.product_of(thread));
-    product_tile(mlp.up, item.out_begin, n_out, forms.of(mlp.up), rows, item.n_pairs, up, kTileOutputs,
-                 scratch.product_of(thread));
+    product_tile(mlp.gate, item.out_begin, n_out, forms.of(mlp.gate), rows, item.n_pairs, gate,
+                 kTileOutputs, scratch.product_of(thread));
+    product_tile(mlp.up, item.out_begin, n_out, forms.of(mlp.up), rows, item.n_pairs, up,
+                 kTileOutputs, scratch.product_of(thread));
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       uint16_t* out = hidden + (item.pair_begin + p) * hidden_stride + item.out_begin;
       for (int64_t o = 0; o < n_out; ++o) {
@@ -161,16 +172,17 @@ void gate_up(const Plan& plan, std::span<const Item> items, const Forms& forms, 
 }
 
 // y[slot of the pair] = r(hidden[pair]·Dᵀ).
-void down(const Plan& plan, std::span<const Item> items, const Forms& forms, const ThreadScratch& scratch,
-          const Tensor& y, ThreadPool& pool) {
+void down(const Plan& plan, std::span<const Item> items, const Forms& forms,
+          const ThreadScratch& scratch, const Tensor& y, ThreadPool& pool) {
   const int64_t n_hidden = y.dim(2);
   pool.parallel_for_with_thread(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
     const Item& item = items[static_cast<size_t>(i)];
     const GatedMlp& mlp = *plan.groups[static_cast<size_t>(item.group)].mlp;
     const int64_t n_out = std::min<int64_t>(kTileOutputs, n_hidden - item.out_begin);
     float* tile = scratch.tile(thread, 0);
-    product_tile(mlp.down, item.out_begin, n_out, forms.of(mlp.down), plan.in_order.data() + item.pair_begin,
-                 item.n_pairs, tile, kTileOutputs, scratch.product_of(thread));
+    product_tile(mlp.down, item.out_begin, n_out, forms.of(mlp.down),
+                 plan.in_order.data() + item.pair_begin, item.n_pairs, tile, kTileOutputs,
+                 scratch.product_of(thread));
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       const int64_t slot = plan.slots[static_cast<size_t>(item.pair_begin + p)];
       uint16_t* out = y.as<uint16_t>() + slot * n_hidden + item.out_begin;
@@ -186,11 +198,14 @@ size_t moe_experts_workspace_bytes(const MoeSizes& sizes, int n_threads) {
   const int64_t n_in_max = std::max(sizes.hidden, sizes.width);
   const int64_t tiles_of_pairs = n_pairs / kTileRows + sizes.experts + 1;
   const int64_t n_items_max = (n_in_max / kTileOutputs + 1) * std::min(tiles_of_pairs, n_pairs);
-  return static_cast<size_t>(sizes.experts + 1) * (sizeof(Group) + 4) + static_cast<size_t>(n_pairs) * 3 * 4 +
-         static_cast<size_t>(2 * n_items_max) * sizeof(Item) + 4 * product_rows_bytes(sizes.hidden, sizes.rows) +
-         2 * product_rows_bytes(sizes.width, n_pairs) + static_cast<size_t>(n_pairs * sizes.width) * 2 +
-         static_cast<size_t>(n_threads) *
-             (2 * kTileRows * kTileOutputs * sizeof(float) + product_scratch_bytes(n_in_max) + Arena::kAlign) +
+  return static_cast<size_t>(sizes.experts + 1) * (sizeof(Group) + 4) +
+         static_cast<size_t>(n_pairs) * 3 * 4 +
+         static_cast<size_t>(2 * n_items_max) * sizeof(Item) +
+         4 * product_rows_bytes(sizes.hidden, sizes.rows) +
+         2 * product_rows_bytes(sizes.width, n_pairs) +
+         static_cast<size_t>(n_pairs * sizes.width) * 2 +
+         static_cast<size_t>(n_threads) * (2 * kTileRows * kTileOutputs * sizeof(float) +
+                                           product_scratch_bytes(n_in_max) + Arena::kAlign) +
          24 * Arena::kAlign;
 }
 
@@ -211,7 +226,8 @@ void moe_experts_cpu(const MoeExperts& op, CpuContext& context) {
     for (int f = 0; f < inputs.n; ++f) fill_product_row(x + row * n_hidden, inputs.rows[f], row);
   });
 
-  uint16_t* hidden = arena.span<uint16_t>(static_cast<size_t>(n_pairs * width)).data();  // [pairs, width]
+  uint16_t* hidden =
+      arena.span<uint16_t>(static_cast<size_t>(n_pairs * width)).data();  // [pairs, width]
   gate_up(plan, make_items(plan, false, arena), inputs, scratch, hidden, width, context.pool);
 
   const Forms hiddens = take_forms(op, true, n_pairs, arena);

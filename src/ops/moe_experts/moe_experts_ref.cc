@@ -27,8 +27,8 @@ void run_expert(const MoeExperts& op, const GatedMlp& mlp, const std::vector<Pla
   const std::vector<double> x_up = product_input(op.x, mlp.up, rules);
   std::vector<double> gate(h), up(h), inner(places.size() * m);
   for (size_t j = 0; j < m; ++j) {
-    decode_row(mlp.gate, static_cast<int64_t>(j), gate);
-    decode_row(mlp.up, static_cast<int64_t>(j), up);
+    decode_row(mlp.gate, static_cast<int64_t>(j), gate, rules);
+    decode_row(mlp.up, static_cast<int64_t>(j), up, rules);
     for (size_t p = 0; p < places.size(); ++p) {
       const size_t at = static_cast<size_t>(places[p].row) * h;
       inner[p * m + j] =
@@ -41,7 +41,7 @@ void run_expert(const MoeExperts& op, const GatedMlp& mlp, const std::vector<Pla
   const std::vector<double> x_down = product_input(inner_rows, mlp.down, rules);
   std::vector<double> down(m);
   for (int64_t i = 0; i < hidden; ++i) {
-    decode_row(mlp.down, i, down);
+    decode_row(mlp.down, i, down, rules);
     for (size_t p = 0; p < places.size(); ++p)
       op.y.set((places[p].row * n_slots + places[p].slot) * hidden + i,
                dot(x_down.data() + p * m, down));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 #include "tests/contract/products.h"
 
 namespace roost {
@@ -58,7 +59,8 @@ Inner inner_row(const Mlp& mlp, std::span<const double> x, const ReferenceRules&
   Inner inner;
   double largest = 0, largest_slack = 0;
   for (int64_t j = 0; j < mlp.gate.n_out; ++j) {
-    const Bounded value = swiglu(product(mlp.gate, j, x_gate), product(mlp.up, j, x_up));
+    const Bounded value =
+        swiglu(product(mlp.gate, j, x_gate, rules), product(mlp.up, j, x_up, rules));
     inner.values.push_back(f32_from_bf16(bf16_from_f64(value.exact)));
     inner.slack.push_back(rounding_slack(value));
     if (std::abs(inner.values.back()) > largest) {
@@ -81,7 +83,7 @@ std::vector<double> errors(const Mlp& mlp, std::span<const double> x, const Refe
   const std::vector<double> read = as_read(inner.values, mlp.down, rules);
   std::vector<double> all;
   for (int64_t i = 0; i < mlp.down.n_out; ++i) {
-    double error = product(mlp.down, i, read).error * 1.01;
+    double error = product(mlp.down, i, read, rules).error * 1.01;
     for (size_t j = 0; j < inner.slack.size(); ++j) {
       if (inner.slack[j] > 0)
         error += inner.slack[j] * std::abs(mlp.down.at(i, static_cast<int64_t>(j)));
@@ -251,9 +253,9 @@ std::vector<Fault<MoeExperts, Case>> faults() {
 
 class MoeExpertsTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<MoeExperts>> backends_{one_.backend(moe_experts_cpu),
-                                             two_.backend(moe_experts_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<MoeExperts>> backends_{one_.backend<MoeExperts>(),
+                                             two_.backend<MoeExperts>()};
 };
 
 TEST_F(MoeExpertsTest, keeps_the_contract_in_every_format) {
@@ -281,7 +283,7 @@ TEST_F(MoeExpertsTest, a_slot_has_the_bits_of_quant_linear) {
   Memory memory;
   const MoeExperts op = arrange(c, memory);
   backends_[0].run(op);
-  const Backend<QuantLinear> linear = two_.backend(quant_linear_cpu);
+  const Backend<QuantLinear> linear = two_.backend<QuantLinear>();
   for (int64_t t = 0; t < c.n_rows; ++t) {
     for (int64_t s = 0; s < c.n_chosen; ++s) {
       const GatedMlp& mlp = op.experts[static_cast<size_t>(op.ids.get(t * c.n_chosen + s))];

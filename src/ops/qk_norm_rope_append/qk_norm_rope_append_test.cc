@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -242,9 +243,9 @@ std::vector<Fault<QkNormRopeAppend, Case>> faults() {
 
 class QkNormRopeAppendTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<QkNormRopeAppend>> backends_{one_.backend(qk_norm_rope_append_cpu),
-                                                   two_.backend(qk_norm_rope_append_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<QkNormRopeAppend>> backends_{one_.backend<QkNormRopeAppend>(),
+                                                   two_.backend<QkNormRopeAppend>()};
 };
 
 TEST_F(QkNormRopeAppendTest, keeps_its_contract) {

@@ -1,21 +1,20 @@
 // Kernels of product_cpu.h, one source for every instruction set.
 //
 // Affine: a vector of packed codes is masked into c vectors of 16-bit integers, multiplied in pairs
-// with the integers of up to eight rows and summed exactly in 32 bits; each such sum becomes f32 and
-// is accumulated with its group's scale by one fused multiply-add per lane. Biases multiply the
+// with the integers of up to eight rows and summed exactly in 32 bits; each such sum becomes f32
+// and is accumulated with its group's scale by one fused multiply-add per lane. Biases multiply the
 // rows' group sums. All integer work is exact, so the only order that matters is that of the f32
-// accumulators: vectors ascending, then the biases of that run of groups; the same for any number of rows.
+// accumulators: vectors ascending, then the biases of that run of groups; the same for any number
+// of rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/quant_linear/product_cpu.cc"
 #include <hwy/foreach_target.h>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "device/cpu/simd.h"
 #include "ops/quant_linear/product_cpu.h"
@@ -32,11 +31,22 @@ using DI32 = hn::ScalableTag<int32_t>;
 using DI16 = hn::ScalableTag<int16_t>;
 using DU16 = hn::ScalableTag<uint16_t>;
 
-constexpr int kLanesMax = HWY_MAX_BYTES / 4;     // 32-bit lanes
-constexpr int kRowsPerPass = 8;                  // rows that share one unpacking; their accumulators fill the registers
-constexpr int kVectorsPerRunMax = 64;            // c = 1, groups of 128
+constexpr int kLanesMax = HWY_MAX_BYTES / 4;  // 32-bit lanes
+constexpr int kRowsPerPass =
+    8;  // rows that share one unpacking; their accumulators fill the registers
+constexpr size_t kPrefetchBytes =
+    2048;  // codes are read once, in order: the hardware's own prefetch stops at each page
+constexpr int kVectorsPerRunMax = 64;  // c = 1, groups of 128
 
-size_t lanes() { return hn::Lanes(DF()); }
+size_t lanes() {
+  return hn::Lanes(DF());
+}
+
+// Asks for the bytes some way behind `codes`, which may lie outside the matrix.
+HWY_INLINE void prefetch(const uint8_t* codes) {
+  hwy::Prefetch(
+      reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(codes) + kPrefetchBytes));
+}
 
 // One weight row, seen as runs: a run is as many groups as a vector has 32-bit lanes.
 struct WeightRow {
@@ -50,7 +60,8 @@ HWY_INLINE hn::Vec<DF> load_factors(const uint8_t* factors, bool is_bf16, size_t
   const DF df;
   const size_t n_bytes = n_groups * (is_bf16 ? 2 : 4);
   if (n_groups == lanes()) {
-    return is_bf16 ? load_bf16(df, factors) : hn::LoadU(df, reinterpret_cast<const float*>(factors));
+    return is_bf16 ? load_bf16(df, factors)
+                   : hn::LoadU(df, reinterpret_cast<const float*>(factors));
   }
   alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};  // absent groups have scale and bias 0
   std::memcpy(padded, factors, n_bytes);
@@ -72,8 +83,9 @@ HWY_INLINE hn::Vec<DI16> sub_vector(hn::Vec<DU16> packed) {
 
 // Exact sum over the vector's codes, pair by pair, for one input row.
 template <int kC>
-HWY_INLINE hn::Vec<DI32> integer_sum(const hn::Vec<DI16>& w0, const hn::Vec<DI16>& w1, const hn::Vec<DI16>& w2,
-                                     const hn::Vec<DI16>& w3, const int16_t* HWY_RESTRICT x) {
+HWY_INLINE hn::Vec<DI32> integer_sum(const hn::Vec<DI16>& w0, const hn::Vec<DI16>& w1,
+                                     const hn::Vec<DI16>& w2, const hn::Vec<DI16>& w3,
+                                     const int16_t* HWY_RESTRICT x) {
   const DI16 di16;
   const DI32 di32;
   const size_t n = hn::Lanes(di16);
@@ -117,8 +129,8 @@ struct Accumulators {
 };
 
 template <int kC, int kRows>
-HWY_INLINE void add_vector(const uint8_t* codes, hn::Vec<DF> scale, const int16_t* const* x, int64_t x_offset,
-                           Accumulators<kRows>& acc) {
+HWY_INLINE void add_vector(const uint8_t* codes, hn::Vec<DF> scale, const int16_t* const* x,
+                           int64_t x_offset, Accumulators<kRows>& acc) {
   const DF df;
   const DU16 du16;
   const auto packed = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(codes));
@@ -149,8 +161,8 @@ struct LaneGroups {
 
 // y = W[one row] · x for kRows rows of x.
 template <int kC, int kRows>
-void affine_row(const WeightRow& w, int64_t n_in, int group, const LaneGroups& groups, const int16_t* const* x,
-                const float* const* sums, const float* scales, float* y) {
+void affine_row(const WeightRow& w, int64_t n_in, int group, const LaneGroups& groups,
+                const int16_t* const* x, const float* const* sums, const float* scales, float* y) {
   const DF df;
   const size_t n_lanes = lanes();
   const int64_t vector_codes = static_cast<int64_t>(2 * n_lanes) * kC;
@@ -162,47 +174,47 @@ void affine_row(const WeightRow& w, int64_t n_in, int group, const LaneGroups& g
   int64_t code = 0;  // index of the next vector's first code
   for (int64_t g = 0; g < n_groups; g += static_cast<int64_t>(n_lanes)) {
     const size_t n_here = std::min(n_lanes, static_cast<size_t>(n_groups - g));
-    const auto scale = load_factors(w.scales + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
+    const auto scale =
+        load_factors(w.scales + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
     const int64_t run_end = (g + static_cast<int64_t>(n_here)) * group;
     int j = 0;
     for (; code + vector_codes <= run_end; code += vector_codes, ++j) {
-      const auto lane_scale =
-          hn::TableLookupLanes(scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
+      prefetch(w.codes + code * 2 / kC);
+
+      const auto lane_scale = hn::TableLookupLanes(
+          scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
       add_vector<kC, kRows>(w.codes + code * 2 / kC, lane_scale, x, code, acc);
     }
     if (code < run_end) {  // the row's last codes fill no vector
       alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
       std::memcpy(padded, w.codes + code * 2 / kC, static_cast<size_t>((run_end - code) * 2 / kC));
-      const auto lane_scale =
-          hn::TableLookupLanes(scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
+      const auto lane_scale = hn::TableLookupLanes(
+          scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
       add_vector<kC, kRows>(padded, lane_scale, x, code, acc);
       code = run_end;
     }
-    const auto bias = load_factors(w.biases + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
-    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { a = hn::MulAdd(bias, hn::LoadU(df, sums[r] + g), a); });
+    const auto bias =
+        load_factors(w.biases + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
+    acc.each([&](int r, hn::Vec<DF>& a)
+                 HWY_ATTR { a = hn::MulAdd(bias, hn::LoadU(df, sums[r] + g), a); });
   }
-  acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[r]; });
+  acc.each([&](int r, hn::Vec<DF>& a)
+               HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[r]; });
 }
 
-// Codes of any width as 16-bit integers in order.
+// Codes of any width as 16-bit integers in order; eight of them fill `bits` bytes.
 void expand_codes(const uint8_t* codes, int bits, int64_t n, uint16_t* out) {
-  const uint32_t mask = (1u << bits) - 1u;
-  uint64_t window = 0;
-  int n_bits = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    if (n_bits < bits) {
-      window |= static_cast<uint64_t>(*codes++) << n_bits;
-      n_bits += 8;
-    }
-    out[i] = static_cast<uint16_t>(window & mask);
-    window >>= bits;
-    n_bits -= bits;
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  for (int64_t i = 0; i < n; i += 8, codes += bits) {
+    uint64_t packed = 0;
+    std::memcpy(&packed, codes, static_cast<size_t>(bits));
+    for (int j = 0; j < 8; ++j) out[i + j] = static_cast<uint16_t>((packed >> (j * bits)) & mask);
   }
 }
 
 template <int kC, int kRows>
-void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
-                 float* out, int64_t out_stride, std::byte* scratch) {
+void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
+                 const int32_t* row_ids, float* out, int64_t out_stride, std::byte* scratch) {
   const int16_t* values[kRows];
   const float* sums[kRows];
   float scales[kRows];
@@ -213,12 +225,14 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
   }
   const LaneGroups groups(kC, w.group);
   const size_t row_bytes = static_cast<size_t>(w.n_in * w.bits / 8);
-  const size_t factor_bytes = static_cast<size_t>(w.n_in / w.group) * (w.dtype == DType::kBF16 ? 2 : 4);
+  const size_t factor_bytes =
+      static_cast<size_t>(w.n_in / w.group) * (w.dtype == DType::kBF16 ? 2 : 4);
   for (int64_t o = 0; o < n_out; ++o) {
     const size_t row = static_cast<size_t>(out_begin + o);
     WeightRow weight{reinterpret_cast<const uint8_t*>(w.codes) + row * row_bytes,
                      reinterpret_cast<const uint8_t*>(w.scales) + row * factor_bytes,
-                     reinterpret_cast<const uint8_t*>(w.biases) + row * factor_bytes, w.dtype == DType::kBF16};
+                     reinterpret_cast<const uint8_t*>(w.biases) + row * factor_bytes,
+                     w.dtype == DType::kBF16};
     if constexpr (kC == 1) {
       auto* expanded = reinterpret_cast<uint16_t*>(scratch);
       expand_codes(weight.codes, w.bits, w.n_in, expanded);
@@ -244,7 +258,8 @@ void plain_row(const uint8_t* w, int64_t n_in, const float* const* x, float* y) 
     } else {
       v = hn::LoadU(df, reinterpret_cast<const float*>(weights));
     }
-    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { a = hn::MulAdd(v, hn::LoadU(df, x[r] + i), a); });
+    acc.each([&](int r, hn::Vec<DF>& a)
+                 HWY_ATTR { a = hn::MulAdd(v, hn::LoadU(df, x[r] + i), a); });
   };
   constexpr int64_t kBytes = kIsBf16 ? 2 : 4;
   int64_t i = 0;
@@ -258,36 +273,42 @@ void plain_row(const uint8_t* w, int64_t n_in, const float* const* x, float* y) 
 }
 
 template <bool kIsBf16, int kRows>
-void plain_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
-                float* out, int64_t out_stride) {
+void plain_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
+                const int32_t* row_ids, float* out, int64_t out_stride) {
   const float* values[kRows];
   for (int r = 0; r < kRows; ++r) values[r] = x.plain + row_ids[r] * x.stride;
   const int64_t row_bytes = w.n_in * (kIsBf16 ? 2 : 4);
   for (int64_t o = 0; o < n_out; ++o) {
     float y[kRows];
-    plain_row<kIsBf16, kRows>(reinterpret_cast<const uint8_t*>(w.codes) + (out_begin + o) * row_bytes, w.n_in, values,
-                              y);
+    plain_row<kIsBf16, kRows>(
+        reinterpret_cast<const uint8_t*>(w.codes) + (out_begin + o) * row_bytes, w.n_in, values, y);
     for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r];
   }
 }
 
 template <int kRows>
-void tile_of_rows(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x, const int32_t* row_ids,
-                  float* out, int64_t out_stride, std::byte* scratch) {
+void tile_of_rows(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
+                  const int32_t* row_ids, float* out, int64_t out_stride, std::byte* scratch) {
   if (w.format == QuantMatrix::Format::kPlain) {
-    if (w.dtype == DType::kBF16) return plain_tile<true, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
+    if (w.dtype == DType::kBF16)
+      return plain_tile<true, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
     return plain_tile<false, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
   }
   switch (x.codes_per_lane) {
-    case 8: return affine_tile<8, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
-    case 4: return affine_tile<4, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
-    case 2: return affine_tile<2, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
-    default: return affine_tile<1, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    case 8:
+      return affine_tile<8, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    case 4:
+      return affine_tile<4, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    case 2:
+      return affine_tile<2, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
+    default:
+      return affine_tile<1, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
   }
 }
 
-void product_tile_target(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
-                         const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride, std::byte* scratch) {
+void product_tile_target(const QuantMatrix& w, int64_t out_begin, int64_t n_out,
+                         const ProductRows& x, const int32_t* row_ids, int64_t n_rows, float* out,
+                         int64_t out_stride, std::byte* scratch) {
   int32_t ids[kRowsPerPass];
   for (int64_t i = 0; i < n_rows;) {
     const int64_t left = n_rows - i;
@@ -295,55 +316,26 @@ void product_tile_target(const QuantMatrix& w, int64_t out_begin, int64_t n_out,
     for (int64_t r = 0; r < n; ++r) ids[r] = row_ids ? row_ids[i + r] : static_cast<int32_t>(i + r);
     float* to = out + i * out_stride;
     switch (n) {
-      case 8: tile_of_rows<8>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
-      case 4: tile_of_rows<4>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
-      case 2: tile_of_rows<2>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
-      default: tile_of_rows<1>(w, out_begin, n_out, x, ids, to, out_stride, scratch); break;
+      case 8:
+        tile_of_rows<8>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
+        break;
+      case 4:
+        tile_of_rows<4>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
+        break;
+      case 2:
+        tile_of_rows<2>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
+        break;
+      default:
+        tile_of_rows<1>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
+        break;
     }
     i += n;
   }
 }
 
-// Rounds one row to 16-bit integers in the kernels' order.
-void fill_affine_row(const uint16_t* x, const ProductRows& rows, int64_t row) {
-  const int c = rows.codes_per_lane;
-  const int64_t n_in = rows.n_in;
-  int16_t* values = rows.values + row * rows.stride;
-  float* sums = rows.sums + row * rows.sums_stride;
-
-  uint16_t largest = 0;
-  for (int64_t i = 0; i < n_in; ++i) largest = std::max<uint16_t>(largest, x[i] & 0x7FFF);
-  if (largest >= 0x7F80) {  // an infinity or NaN: the whole row's outputs are NaN
-    std::fill_n(values, rows.stride, int16_t{0});
-    std::fill_n(sums, rows.sums_stride, 0.0f);
-    rows.scales[row] = std::numeric_limits<float>::quiet_NaN();
-    return;
-  }
-  // 2^(E-127) <= largest < 2^(E-126) for a bf16 with exponent field E.
-  const int exponent = std::max((largest >> 7) - 126, -100);
-  const float to_integer = std::ldexp(1.0f, 15 - exponent);
-  rows.scales[row] = std::ldexp(1.0f, exponent - 15);
-
-  const int64_t n_lanes16 = static_cast<int64_t>(2 * lanes());
-  const int64_t vector_codes = n_lanes16 * c;
-  std::fill(values + n_in / vector_codes * vector_codes, values + rows.stride, int16_t{0});
-  std::fill(sums + n_in / rows.group, sums + rows.sums_stride, 0.0f);
-  int32_t sum = 0;
-  for (int64_t i = 0; i < n_in; ++i) {
-    const int32_t q = static_cast<int32_t>(std::lrintf(f32_from_bf16(x[i]) * to_integer));
-    const int64_t in_vector = i % vector_codes;
-    values[i - in_vector + in_vector % c * n_lanes16 + in_vector / c] = static_cast<int16_t>(q);
-    sum += q;
-    if ((i + 1) % rows.group == 0) {
-      sums[i / rows.group] = static_cast<float>(sum);
-      sum = 0;
-    }
-  }
+const char* target_name() {
+  return hwy::TargetName(HWY_TARGET);
 }
-
-int64_t target_lanes() { return static_cast<int64_t>(lanes()); }
-
-const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -354,94 +346,40 @@ HWY_AFTER_NAMESPACE();
 namespace roost {
 
 HWY_EXPORT(product_tile_target);
-HWY_EXPORT(fill_affine_row);
-HWY_EXPORT(target_lanes);
 HWY_EXPORT(target_name);
 
-namespace {
-
-constexpr int64_t kLanesMax = HWY_MAX_BYTES / 4;
-
-int codes_per_lane_of(const QuantMatrix& w) {
-  if (w.format == QuantMatrix::Format::kPlain) return 0;
-  return w.bits == 2 ? 8 : w.bits == 4 ? 4 : w.bits == 8 ? 2 : 1;
-}
-
-int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-}  // namespace
-
-bool ProductRows::fits(const QuantMatrix& w) const {
-  return n_in == w.n_in && codes_per_lane == codes_per_lane_of(w) && (codes_per_lane == 0 || group == w.group);
-}
-
-ProductRows rows_from(const ProductRows& rows, int64_t begin) {
-  ProductRows from = rows;
-  from.n_rows -= begin;
-  if (rows.codes_per_lane == 0) {
-    from.plain += begin * rows.stride;
-  } else {
-    from.values += begin * rows.stride;
-    from.sums += begin * rows.sums_stride;
-    from.scales += begin;
-  }
-  return from;
-}
-
-float swiglu(float gate, float up) { return gate / (1.0f + std::exp(-gate)) * up; }
-
-ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena) {
-  const int64_t n_lanes = HWY_DYNAMIC_DISPATCH(target_lanes)();
-  ProductRows rows;
-  rows.codes_per_lane = codes_per_lane_of(w);
-  rows.n_rows = n_rows;
-  rows.n_in = w.n_in;
-  if (rows.codes_per_lane == 0) {
-    rows.stride = rounded_up(w.n_in, n_lanes);
-    rows.plain = arena.span<float>(static_cast<size_t>(n_rows * rows.stride)).data();
-    return rows;
-  }
-  rows.group = w.group;
-  rows.stride = rounded_up(w.n_in, 2 * n_lanes * rows.codes_per_lane);
-  rows.sums_stride = rounded_up(w.n_groups(), n_lanes);
-  rows.values = arena.span<int16_t>(static_cast<size_t>(n_rows * rows.stride)).data();
-  rows.sums = arena.span<float>(static_cast<size_t>(n_rows * rows.sums_stride)).data();
-  rows.scales = arena.span<float>(static_cast<size_t>(n_rows)).data();
-  return rows;
-}
-
-size_t product_rows_bytes(int64_t n_in_max, int64_t n_rows) {
-  const int64_t padded = rounded_up(n_in_max, 2 * kLanesMax * 8);
-  const int64_t affine = padded * 2 + rounded_up(n_in_max / 32 + 1, kLanesMax) * 4 + 4;
-  return static_cast<size_t>(n_rows * std::max(affine, padded * 4)) + 4 * Arena::kAlign;
-}
-
-void fill_product_row(const uint16_t* x_bf16, const ProductRows& rows, int64_t row) {
-  if (rows.codes_per_lane != 0) return HWY_DYNAMIC_DISPATCH(fill_affine_row)(x_bf16, rows, row);
-  float* plain = rows.plain + row * rows.stride;
-  for (int64_t i = 0; i < rows.n_in; ++i) plain[i] = f32_from_bf16(x_bf16[i]);
-  std::fill(plain + rows.n_in, plain + rows.stride, 0.0f);
-}
-
 void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
-                  const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride, std::byte* scratch) {
+                  const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride,
+                  std::byte* scratch) {
   ROOST_DCHECK(x.fits(w));
-  HWY_DYNAMIC_DISPATCH(product_tile_target)(w, out_begin, n_out, x, row_ids, n_rows, out, out_stride, scratch);
+  HWY_DYNAMIC_DISPATCH(product_tile_target)(w, out_begin, n_out, x, row_ids, n_rows, out,
+                                            out_stride, scratch);
 }
 
-size_t product_scratch_bytes(int64_t n_in_max) { return static_cast<size_t>(n_in_max) * 2 + HWY_MAX_BYTES; }
+size_t product_scratch_bytes(int64_t n_in_max) {
+  return static_cast<size_t>(n_in_max) * 2 + HWY_MAX_BYTES;
+}
 
-const char* product_target_name() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+const char* product_target_name() {
+  return HWY_DYNAMIC_DISPATCH(target_name)();
+}
 
 const char* product_kernel_name(const QuantMatrix& w) {
-  if (w.format == QuantMatrix::Format::kPlain) return w.dtype == DType::kBF16 ? "bf16_exact" : "f32_exact";
+  if (w.format == QuantMatrix::Format::kPlain)
+    return w.dtype == DType::kBF16 ? "bf16_exact" : "f32_exact";
   switch (w.bits) {
-    case 2: return "q2_aligned16";
-    case 3: return "q3_expanded_aligned16";
-    case 4: return "q4_aligned16";
-    case 5: return "q5_expanded_aligned16";
-    case 6: return "q6_expanded_aligned16";
-    default: return "q8_aligned16";
+    case 2:
+      return "q2_aligned16";
+    case 3:
+      return "q3_expanded_aligned16";
+    case 4:
+      return "q4_aligned16";
+    case 5:
+      return "q5_expanded_aligned16";
+    case 6:
+      return "q6_expanded_aligned16";
+    default:
+      return "q8_aligned16";
   }
 }
 

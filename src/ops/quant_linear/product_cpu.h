@@ -18,22 +18,22 @@ namespace roost {
 // 16 bits are expanded to one code in 16 bits (c = 1). With them the sum of each group and the
 // scale of the row. Plain weights (rule kExact): f32, zero-padded.
 struct ProductRows {
-  int codes_per_lane = 0;      // c; 0: plain f32 rows
+  int codes_per_lane = 0;  // c; 0: plain f32 rows
   int group = 0;
   int64_t n_rows = 0, n_in = 0;
-  int64_t stride = 0;          // values between rows
+  int64_t stride = 0;  // values between rows
   int64_t sums_stride = 0;
-  int16_t* values = nullptr;   // [n_rows, stride]
-  float* sums = nullptr;       // [n_rows, sums_stride] sums of the integers of each group
-  float* scales = nullptr;     // [n_rows]
-  float* plain = nullptr;      // [n_rows, stride]
+  int16_t* values = nullptr;  // [n_rows, stride]
+  float* sums = nullptr;      // [n_rows, sums_stride] sums of the integers of each group
+  float* scales = nullptr;    // [n_rows]
+  float* plain = nullptr;     // [n_rows, stride]
 
   bool fits(const QuantMatrix& w) const;  // these rows can be multiplied with w
 };
 
 // Takes memory for n_rows rows in w's form; fill_product_rows then converts x's rows, one by one.
 ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena);
-size_t product_rows_bytes(int64_t n_in_max, int64_t n_rows);  // an upper bound for any form
+size_t product_rows_bytes(int64_t n_in_max, int64_t n_rows);    // an upper bound for any form
 ProductRows rows_from(const ProductRows& rows, int64_t begin);  // the rows from `begin` on
 void fill_product_row(const uint16_t* x_bf16, const ProductRows& rows, int64_t row);
 
@@ -41,13 +41,14 @@ void fill_product_row(const uint16_t* x_bf16, const ProductRows& rows, int64_t r
 // row_ids null: rows 0, 1, …. The bits of an output depend on its weight row and input row alone.
 // expanded: scratch of at least product_scratch_bytes(n_in) for this thread.
 void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
-                  const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride, std::byte* scratch);
+                  const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride,
+                  std::byte* scratch);
 size_t product_scratch_bytes(int64_t n_in_max);
 
 // silu(gate)·up in f32, silu(g) = g / (1 + e^-g).
 float swiglu(float gate, float up);
 
-const char* product_target_name();                  // "avx3"
+const char* product_target_name();                      // "avx3"
 const char* product_kernel_name(const QuantMatrix& w);  // "q4_aligned16"
 
 }  // namespace roost

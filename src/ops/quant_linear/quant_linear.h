@@ -20,9 +20,11 @@ namespace roost {
 // Order of arithmetic: a function of (format, bits, group, n_in) and of the instruction set alone.
 // Rounding: f32 accumulation; y once to its type (SwiGLU: the product once).
 // Bound, kNone, with A = Σ_i |x'_i|·(|scale·code| + |bias|): affine
-//   |y - ref| <= 2^-8 |ref| (0 for f32) + (n_in/64 + 12)·2^-23·A, ref by the same rule; plain: (n_in/8 + 12)·2^-24·A.
-// Under kRounded16 the sums are the matrix unit's: a k16 step keeps 25 bits below the largest of its 16
-// products and the accumulator, and stores 24. With B = Σ_i |x_i·w'_i|, w' the rounded weights:
+//   |y - ref| <= 2^-8 |ref| (0 for f32) + (n_in/64 + 12)·2^-23·A, ref by the same rule; plain:
+//   (n_in/8 + 12)·2^-24·A.
+// Under kRounded16 the sums are the matrix unit's: a k16 step keeps 25 bits below the largest of
+// its 16 products and the accumulator, and stores 24. With B = Σ_i |x_i·w'_i|, w' the rounded
+// weights:
 //   |y - ref| <= 2^-8 |ref| (0 for f32) + (n_in/16 + 3)·(17·2^-25 + 2^-23)·B, whatever the tree.
 enum class Epilogue : uint8_t { kNone, kSwiGlu };
 

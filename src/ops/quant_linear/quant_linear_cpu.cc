@@ -8,8 +8,10 @@
 namespace roost {
 namespace {
 
-constexpr int64_t kTileOutputs = 32;  // 37 KB of 4-bit weights at 2,048 inputs: stays in L2 while rows pass over it
-constexpr int64_t kTileRows = 256;    // rows of one item; few enough that small matrices still give every thread work
+constexpr int64_t kTileOutputs =
+    32;  // 37 KB of 4-bit weights at 2,048 inputs: stays in L2 while rows pass over it
+constexpr int64_t kTileRows =
+    256;  // rows of one item; few enough that small matrices still give every thread work
 
 struct Tiling {
   int64_t n_out_tiles[QuantLinear::kPartsMax];
@@ -27,8 +29,9 @@ Item item_at(const QuantLinear& op, const Tiling& tiling, int64_t i) {
   int part = 0;
   while (out_tile >= tiling.n_out_tiles[part]) out_tile -= tiling.n_out_tiles[part++];
   const int64_t out_begin = out_tile * kTileOutputs, row_begin = row_tile * kTileRows;
-  return {part, out_begin, std::min(kTileOutputs, op.parts[static_cast<size_t>(part)].w->n_out - out_begin), row_begin,
-          std::min(kTileRows, op.x.dim(0) - row_begin)};
+  return {part, out_begin,
+          std::min(kTileOutputs, op.parts[static_cast<size_t>(part)].w->n_out - out_begin),
+          row_begin, std::min(kTileRows, op.x.dim(0) - row_begin)};
 }
 
 void store(const float* values, int64_t stride, const Item& item, const Tensor& y) {
@@ -72,7 +75,8 @@ Forms make_forms(const QuantLinear& op, CpuContext& context) {
 }  // namespace
 
 size_t quant_linear_workspace_bytes(int64_t n_in_max, int64_t rows_max, int n_threads) {
-  const size_t per_thread = static_cast<size_t>(2 * kTileRows * kTileOutputs) * sizeof(float) + product_scratch_bytes(n_in_max);
+  const size_t per_thread = static_cast<size_t>(2 * kTileRows * kTileOutputs) * sizeof(float) +
+                            product_scratch_bytes(n_in_max);
   return QuantLinear::kPartsMax * product_rows_bytes(n_in_max, rows_max) +
          static_cast<size_t>(n_threads) * (per_thread + 3 * Arena::kAlign);
 }
@@ -88,13 +92,15 @@ void quant_linear_cpu(const QuantLinear& op, CpuContext& context) {
   tiling.n_row_tiles = (op.x.dim(0) + kTileRows - 1) / kTileRows;
   int64_t n_items = 0;
   for (int p = 0; p < n_tiled_parts; ++p) {
-    tiling.n_out_tiles[p] = (op.parts[static_cast<size_t>(p)].w->n_out + kTileOutputs - 1) / kTileOutputs;
+    tiling.n_out_tiles[p] =
+        (op.parts[static_cast<size_t>(p)].w->n_out + kTileOutputs - 1) / kTileOutputs;
     n_items += tiling.n_out_tiles[p] * tiling.n_row_tiles;
   }
 
   const size_t n_threads = static_cast<size_t>(context.pool.n_threads());
   const size_t tile_values = static_cast<size_t>(kTileRows * kTileOutputs);
-  const size_t scratch_bytes = (product_scratch_bytes(op.x.dim(1)) + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
+  const size_t scratch_bytes =
+      (product_scratch_bytes(op.x.dim(1)) + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
   float* tiles = context.workspace.span<float>(n_threads * 2 * tile_values).data();
   std::byte* scratch = context.workspace.span<std::byte>(n_threads * scratch_bytes).data();
 
@@ -104,15 +110,16 @@ void quant_linear_cpu(const QuantLinear& op, CpuContext& context) {
     std::byte* own_scratch = scratch + static_cast<size_t>(thread) * scratch_bytes;
     const auto multiply = [&](int part, float* to) {
       const ProductRows rows = rows_from(forms.rows[forms.form_of[part]], item.row_begin);
-      product_tile(*op.parts[static_cast<size_t>(part)].w, item.out_begin, item.n_out, rows, nullptr, item.n_rows, to,
-                   kTileOutputs, own_scratch);
+      product_tile(*op.parts[static_cast<size_t>(part)].w, item.out_begin, item.n_out, rows,
+                   nullptr, item.n_rows, to, kTileOutputs, own_scratch);
     };
     multiply(item.part, values);
     if (is_pair) {
       float* up = values + tile_values;
       multiply(1, up);
       for (int64_t r = 0; r < item.n_rows; ++r) {
-        for (int64_t o = r * kTileOutputs; o < r * kTileOutputs + item.n_out; ++o) values[o] = swiglu(values[o], up[o]);
+        for (int64_t o = r * kTileOutputs; o < r * kTileOutputs + item.n_out; ++o)
+          values[o] = swiglu(values[o], up[o]);
       }
     }
     store(values, kTileOutputs, item, op.parts[static_cast<size_t>(item.part)].y);

@@ -29,8 +29,8 @@ void quant_linear_reference(const QuantLinear& op, const ReferenceRules& rules) 
     const std::vector<double> x_up =
         is_pair ? product_input(op.x, *op.parts[1].w, rules) : std::vector<double>();
     for (int64_t r = 0; r < n_out; ++r) {
-      decode_row(*part.w, r, w);
-      if (is_pair) decode_row(*op.parts[1].w, r, w_up);
+      decode_row(*part.w, r, w, rules);
+      if (is_pair) decode_row(*op.parts[1].w, r, w_up, rules);
       for (int64_t t = 0; t < n_rows; ++t) {
         const double y = dot(x, t, w);
         part.y.set(t * n_out + r, is_pair ? silu(y) * dot(x_up, t, w_up) : y);

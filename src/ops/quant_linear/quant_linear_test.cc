@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 #include "tests/contract/products.h"
 
 namespace roost {
@@ -16,6 +17,7 @@ using namespace contract;
 struct Part {
   MatrixValues w;
   bool is_f32 = false;
+  ProductTree tree = ProductTree::kChain;
 };
 
 struct Case {
@@ -39,6 +41,7 @@ QuantLinear arrange(const Case& c, Memory& memory) {
   const std::span<const QuantMatrix> kept = memory.list(std::move(matrices));
   for (size_t p = 0; p < kept.size(); ++p) {
     op.parts[p].w = &kept[p];
+    op.parts[p].tree = c.parts[p].tree;
     if (c.epilogue == Epilogue::kSwiGlu && p == 1) continue;
     op.parts[p].y = memory.output(c.parts[p].is_f32 ? DType::kF32 : DType::kBF16,
                                   {c.n_rows, c.parts[p].w.n_out});
@@ -56,8 +59,9 @@ std::vector<double> errors(const Case& c, size_t p, const ReferenceRules& rules)
   std::vector<double> all;
   for (size_t t = 0; t < static_cast<size_t>(c.n_rows); ++t) {
     for (int64_t r = 0; r < w.n_out; ++r) {
-      Bounded y = product(w, r, std::span(x).subspan(t * n_in, n_in));
-      if (is_pair) y = swiglu(y, product(c.parts[1].w, r, std::span(x_up).subspan(t * n_in, n_in)));
+      Bounded y = product(w, r, std::span(x).subspan(t * n_in, n_in), rules);
+      if (is_pair)
+        y = swiglu(y, product(c.parts[1].w, r, std::span(x_up).subspan(t * n_in, n_in), rules));
       all.push_back(y.error);
     }
   }
@@ -163,6 +167,10 @@ std::vector<Case> joint_cases() {
       pair.name = "pair " + name_of(gate) + " " + name_of(up) + ", " + name_of(fill);
       all.push_back(pair);
     }
+    Case quarters = make(10, affine(4, 64), 66, 512, fill, seed++);
+    quarters.parts[0].tree = ProductTree::kQuarters;
+    quarters.name = "quarters, " + name_of(fill);
+    all.push_back(quarters);
   }
   return all;
 }
@@ -252,9 +260,9 @@ std::vector<Fault<QuantLinear, Case>> faults() {
 
 class QuantLinearTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<QuantLinear>> backends_{one_.backend(quant_linear_cpu),
-                                              two_.backend(quant_linear_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<QuantLinear>> backends_{one_.backend<QuantLinear>(),
+                                              two_.backend<QuantLinear>()};
 };
 
 TEST_F(QuantLinearTest, keeps_the_contract_in_every_format) {
@@ -274,12 +282,52 @@ TEST_F(QuantLinearTest, gives_a_row_the_same_bits_among_hundreds) {
   }
 }
 
+#ifdef ROOST_CONTRACT_CUDA
+// Four products over the quarters of the inputs, added by hand; and a chain is not that.
+TEST_F(QuantLinearTest, adds_quarters_in_their_tree) {
+  const MatrixFormat plain{QuantMatrix::Format::kPlain, 0, 1, DType::kBF16};
+  for (const int64_t n_rows : {3, 20, 70}) {
+    Case whole = make(n_rows, plain, 65, 1024, Fill::kNormal, 30);
+    whole.parts[0] = {whole.parts[0].w, true, ProductTree::kQuarters};
+    const auto result = [&](const Case& c) {
+      Memory memory;
+      const QuantLinear op = arrange(c, memory);
+      backends_[0].run(op);
+      const float* y = op.parts[0].y.as<float>();
+      return std::vector<float>(y, y + op.parts[0].y.n_elements());
+    };
+    const auto cut = [](const std::vector<double>& list, size_t quarter) {
+      std::vector<double> columns;
+      for (size_t at = quarter * 256; at < list.size(); at += 1024)
+        columns.insert(columns.end(), list.begin() + static_cast<std::ptrdiff_t>(at),
+                       list.begin() + static_cast<std::ptrdiff_t>(at + 256));
+      return columns;
+    };
+    std::vector<float> parts[4];
+    for (size_t quarter = 0; quarter < 4; ++quarter) {
+      Case part = whole;
+      part.x = cut(whole.x, quarter);
+      part.parts[0].w.n_in = 256;
+      part.parts[0].w.plain = cut(whole.parts[0].w.plain, quarter);
+      part.parts[0].tree = ProductTree::kChain;
+      parts[quarter] = result(part);
+    }
+    const std::vector<float> joined = result(whole);
+    whole.parts[0].tree = ProductTree::kChain;
+    EXPECT_NE(result(whole), joined);
+    for (size_t i = 0; i < joined.size(); ++i)
+      ASSERT_EQ(joined[i], (parts[0][i] + parts[1][i]) + (parts[2][i] + parts[3][i])) << i;
+  }
+}
+#endif
+
 TEST_F(QuantLinearTest, sees_every_planted_fault) {
   EXPECT_EQ(faults_not_seen(kSuite, cases(), backends_[0], faults()), "");
 }
 
-TEST_F(QuantLinearTest, rounds_activations_by_the_aligned_rule_and_not_finer) {
-  // With one large activation a row the rule moves the others far beyond the bound.
+TEST_F(QuantLinearTest, reads_its_inputs_by_its_product_rule_and_not_finer) {
+  // With one large activation a row the aligned rule moves the others far beyond the bound; so do
+  // weights that are rounded.
   Case c = edge_rows();
   c = select(c, std::vector<int64_t>{1});
   c.parts[0].is_f32 = true;
@@ -322,7 +370,8 @@ TEST_F(QuantLinearTest, keeps_the_contract_at_served_shapes) {
 
 TEST(QuantLinearReference, agrees_with_a_second_writing_of_the_sums) {
   for (const Case& c : single_cases()) {
-    for (const ProductRule rule : {ProductRule::kExact, ProductRule::kAligned16}) {
+    for (const ProductRule rule :
+         {ProductRule::kExact, ProductRule::kAligned16, ProductRule::kRounded16}) {
       Memory wide(Memory::Mode::kWide);
       Case unrounded = c;
       unrounded.parts[0].is_f32 = false;
@@ -333,7 +382,7 @@ TEST(QuantLinearReference, agrees_with_a_second_writing_of_the_sums) {
         const int64_t n_out = c.parts[0].w.n_out, n_in = c.n_in();
         const auto row =
             std::span(x).subspan(static_cast<size_t>(i / n_out * n_in), static_cast<size_t>(n_in));
-        const Bounded sum = product(c.parts[0].w, i % n_out, row);
+        const Bounded sum = product(c.parts[0].w, i % n_out, row, {true, rule});
         ASSERT_NEAR(op.parts[0].y.get(i), sum.exact, 1e-6 * sum.error) << c.name;
       }
     }

@@ -15,8 +15,8 @@ namespace roost {
 //   weights      [T, K]  f32
 //   shared_gate  [T]     f32: sigmoid(shared_logit), or absent
 //
-// Order: maximum, then exponentials summed in ascending id. Bound: weights 2^-18 relative, + 2^-126.
-// Non-finite logits: ids 0..K-1 and weights NaN, which the step reports for that row.
+// Order: maximum, then exponentials summed in ascending id. Bound: weights 2^-18 relative, +
+// 2^-126. Non-finite logits: ids 0..K-1 and weights NaN, which the step reports for that row.
 struct Route {
   Tensor logits, shared_logit, ids, weights, shared_gate;
   bool normalize = true;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -155,8 +156,8 @@ std::vector<Fault<Route, Case>> faults() {
 
 class RouteTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<Route>> backends_{one_.backend(route_cpu), two_.backend(route_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<Route>> backends_{one_.backend<Route>(), two_.backend<Route>()};
 };
 
 TEST_F(RouteTest, keeps_the_contract) {

@@ -15,25 +15,26 @@ struct SampleParams {
   double top_p = 1;        // 1: off
   double min_p = 0;        // 0: off
   uint64_t seed = 0;
-  int64_t position = 0;    // index, in the sequence, of the token being chosen (prompt included)
+  int64_t position = 0;  // index, in the sequence, of the token being chosen (prompt included)
 };
 
 // Per row, on its logits z of ids [0, n_tokens) (ids behind are padding and never drawn), in this
 // order (docs/SERVER.md, sampling), float64:
 //   temperature 0: the largest z, ties to the lower id.
 //   else z/T; top_k: the k largest, ties to the lower id; top_p: on the softmax of what is left, in
-//   falling order (ties: lower id first), the shortest prefix whose sum >= p, at least one; min_p: of these,
-//   those with probability >= min_p times the largest; then argmax of z/T + G(seed, position, id),
-//   ties to the lower id, with the Gumbel noise
+//   falling order (ties: lower id first), the shortest prefix whose sum >= p, at least one; min_p:
+//   of these, those with probability >= min_p times the largest; then argmax of z/T + G(seed,
+//   position, id), ties to the lower id, with the Gumbel noise
 //     G = -ln(-ln u), u = (x >> 11)·2^-53 + 2^-54,
 //     x = mix(mix(mix(seed + 0x9E3779B97F4A7C15) ^ (position·0xD1B54A32D192ED03)) ^ id),
 //     mix(x): x ^= x>>30; x *= 0xBF58476D1CE4E5B9; x ^= x>>27; x *= 0x94D049BB133111EB; x ^= x>>31
-// Probabilities are compared as w = e^((z - z_max)/T): prefix sums of w, in falling order, with p·S,
-// and w with min_p. S is the sum of w over what is left: partial sums of ids [4096·i, 4096·(i+1)),
-// ids ascending, added in ascending order. A logit of -inf is never drawn.
+// Probabilities are compared as w = e^((z - z_max)/T): prefix sums of w, in falling order, with
+// p·S, and w with min_p. S is the sum of w over what is left: partial sums of ids [4096·i,
+// 4096·(i+1)), ids ascending, added in ascending order. A logit of -inf is never drawn.
 //
 //   logits  [N, V]  f32
-//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf, or all are -inf (the step reports it)
+//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf, or all are -inf (the step
+//   reports it)
 //
 // Exact: every implementation gives the same token for the same logits.
 // Workspace of the CPU kernel: 8·n_tokens bytes a thread.

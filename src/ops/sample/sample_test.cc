@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tests/contract/contract.h"
+#include "tests/contract/machine.h"
 
 namespace roost {
 namespace {
@@ -188,8 +189,8 @@ std::vector<Fault<Sample, Case>> faults() {
 
 class SampleTest : public testing::Test {
  protected:
-  CpuMachine one_{1}, two_{2};
-  std::vector<Backend<Sample>> backends_{one_.backend(sample_cpu), two_.backend(sample_cpu)};
+  Machine one_{1}, two_{2};
+  std::vector<Backend<Sample>> backends_{one_.backend<Sample>(), two_.backend<Sample>()};
 };
 
 TEST_F(SampleTest, gives_the_token_of_the_reference) {

@@ -1,4 +1,4 @@
-#include "device/cpu/memory.h"
+#include "base/memory.h"
 
 #include <unistd.h>
 
@@ -15,7 +15,9 @@ size_t kilobytes_of(const char* path, const char* key) {
   char line[256];
   unsigned long long n = 0;
   while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::strncmp(line, key, std::strlen(key)) == 0 && std::sscanf(line + std::strlen(key), ": %llu", &n) == 1) break;
+    if (std::strncmp(line, key, std::strlen(key)) == 0 &&
+        std::sscanf(line + std::strlen(key), ": %llu", &n) == 1)
+      break;
   }
   std::fclose(file);
   return static_cast<size_t>(n);
@@ -23,8 +25,12 @@ size_t kilobytes_of(const char* path, const char* key) {
 
 }  // namespace
 
-size_t available_memory_bytes() { return kilobytes_of("/proc/meminfo", "MemAvailable") * 1024; }
+size_t available_memory_bytes() {
+  return kilobytes_of("/proc/meminfo", "MemAvailable") * 1024;
+}
 
-size_t resident_bytes() { return kilobytes_of("/proc/self/status", "VmRSS") * 1024; }
+size_t resident_bytes() {
+  return kilobytes_of("/proc/self/status", "VmRSS") * 1024;
+}
 
 }  // namespace roost

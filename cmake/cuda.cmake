@@ -1,0 +1,47 @@
+# The CUDA backend and its contract tests: built where ROOST_CUDA is on and nvcc is found, and not
+# noticed elsewhere. What runs on the card needs its driver and nothing else: the CUDA runtime, the
+# C++ library, gtest and fmt are linked statically.
+option(ROOST_CUDA "build the CUDA backend (needs nvcc)" OFF)
+if(NOT ROOST_CUDA)
+  return()
+endif()
+
+set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below, and checked before the first compilation
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+enable_language(CUDA)
+set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
+# CMake 3.25 does not know that this compiler has the standard of the C++ sources.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+
+# Law 1: a multiply and an add are fused only where the source says so. Spills are errors: a plain
+# kernel may be slow, but not by accident.
+set(roost_cuda_options
+    --generate-code=arch=compute_80,code=sm_80 --generate-code=arch=compute_90a,code=sm_90a
+    -fmad=false "SHELL:-Werror all-warnings" "SHELL:-Xptxas -warn-spills"
+    -Xcompiler=-Wall,-Wextra,-Wshadow,-Werror,-ffp-contract=off,-Wno-missing-field-initializers)
+
+file(GLOB_RECURSE roost_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/*.cu
+     ${CMAKE_SOURCE_DIR}/src/ops/*.cu)
+add_library(roost_cuda STATIC ${roost_cuda_sources})
+# The options of the C++ sources are not nvcc's.
+set_target_properties(roost_cuda PROPERTIES COMPILE_OPTIONS "${roost_cuda_options}")
+target_link_libraries(roost_cuda PUBLIC Threads::Threads)
+
+if(ROOST_TESTS)
+  # The tests of the ops once more, on the other backend; of the C++ sources only what they need.
+  file(GLOB roost_cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc
+       ${CMAKE_SOURCE_DIR}/src/tensor/*.cc)
+  list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$")
+  add_executable(cuda_contract_test
+    ${roost_cuda_tests} src/base/check.cc src/base/random.cc src/device/arena.cc
+    src/device/cpu/thread_pool.cc tests/contract/contract.cc tests/contract/products.cc
+    tests/contract/cuda_machine.cc tests/contract/cuda_main.cc)
+  target_include_directories(cuda_contract_test PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(cuda_contract_test PRIVATE ROOST_CONTRACT_CUDA FMT_HEADER_ONLY)
+  target_compile_options(cuda_contract_test PRIVATE -g0)
+  target_link_options(cuda_contract_test PRIVATE -static-libstdc++ -static-libgcc -s)
+  target_link_libraries(cuda_contract_test PRIVATE roost_cuda GTest::gtest Threads::Threads)
+  set_target_properties(cuda_contract_test PROPERTIES LINKER_LANGUAGE CUDA)
+endif()

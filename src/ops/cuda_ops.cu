@@ -1,0 +1,72 @@
+// The CUDA backend: every op goes to its kernel's launch function.
+#include "ops/cuda_ops.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/cuda_backend.h"
+
+namespace roost {
+namespace {
+
+// Spans, page tables and places of rows of a call. A page table of the longest context for each of
+// some dozens of sequences, twice over.
+constexpr size_t kStagingBytes = size_t{16} << 20;
+// With more, attention and sample only have more rows in flight.
+constexpr size_t kAttentionBytesMax = size_t{256} << 20;
+constexpr int64_t kSampleRows = 16;
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(const cuda::Stream& stream, const OpsLimits& limits)
+      : scratch_(cuda_workspace_bytes(limits)),
+        staging_(stream, kStagingBytes),
+        context_{stream, scratch_, staging_} {}
+
+  void run(const Embed& op) override { embed_cuda(op, context_); }
+  void run(const AddRmsNorm& op) override { add_rms_norm_cuda(op, context_); }
+  void run(const QuantLinear& op) override { quant_linear_cuda(op, context_); }
+  void run(const ConvGates& op) override { conv_gates_cuda(op, context_); }
+  void run(const GatedDelta& op) override { gated_delta_cuda(op, context_); }
+  void run(const QkNormRopeAppend& op) override { qk_norm_rope_append_cuda(op, context_); }
+  void run(const Attention& op) override { attention_cuda(op, context_); }
+  void run(const Route& op) override { route_cuda(op, context_); }
+  void run(const MoeExperts& op) override { moe_experts_cuda(op, context_); }
+  void run(const Sample& op) override { sample_cuda(op, context_); }
+  void run(const CopyPages& op) override { copy_pages_cuda(op, context_); }
+
+  DType activation() const override { return DType::kBF16; }
+  std::string name() const override { return "cuda " + cuda::card_name(); }
+  std::string kernel_for(const QuantMatrix&) const override { return "sm80_qx_bf16_linear"; }
+
+ private:
+  cuda::DeviceArena scratch_;
+  cuda::Staging staging_;
+  CudaContext context_;
+};
+
+}  // namespace
+
+// Ops run one at a time, so the workspace is as large as the hungriest of them.
+size_t cuda_workspace_bytes(const OpsLimits& limits) {
+  const size_t of_row = attention_cuda_scratch_bytes(limits.attention_heads, limits.head_dim,
+                                                     limits.context_max);
+  const size_t of_rows = of_row * static_cast<size_t>(std::max<int64_t>(limits.rows_max, 1));
+  size_t n_bytes = std::max(of_row, std::min(of_rows, kAttentionBytesMax));
+  n_bytes = std::max(n_bytes, sample_cuda_scratch_bytes(limits.vocabulary) * kSampleRows);
+  if (limits.experts > 0) {
+    const MoeSizes sizes{.rows = limits.rows_max,
+                         .hidden = limits.hidden,
+                         .width = limits.expert_width,
+                         .experts = limits.experts,
+                         .experts_per_row = limits.experts_per_row};
+    n_bytes = std::max(n_bytes, moe_experts_cuda_scratch_bytes(sizes));
+  }
+  return n_bytes;
+}
+
+std::unique_ptr<Ops> make_cuda_ops(const cuda::Stream& stream, const OpsLimits& limits) {
+  return std::make_unique<CudaOps>(stream, limits);
+}
+
+}  // namespace roost
