@@ -41,7 +41,7 @@ class ModelRun {
   ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context,
            int64_t rows_max, uint64_t page_seed)
       : weights_(weights),
-        ops_(ops),
+
         model_(weights, ops, rows_max, rows_max),
         state_(ModelState::create(weights.config, ops.activation(), pages_for(n_sequences, context),
                                   static_cast<int32_t>(n_sequences), 0)),
@@ -150,7 +150,6 @@ class ModelRun {
   }
 
   const ModelWeights& weights_;
-  Ops& ops_;
   Qwen35 model_;
   ModelState state_;
   std::vector<Sequence> sequences_;

@@ -90,7 +90,8 @@ def commented_out(path, lines):
 def too_wide(path, lines):
     # The scripts that made the bundled model are kept as they ran.
     is_code = path.endswith(CPP + (".py", ".sh", "CMakeLists.txt")) or path in SCRIPTS
-    is_code = is_code and not path.endswith(".py")
+    # Columns of C++ are the formatter's; a string that it cannot break may be longer.
+    is_code = is_code and not path.endswith(CPP) and not path.endswith(".py")
     if is_code:
         for number, line in enumerate(lines, 1):
             if len(line) > LINE_MAX and not LONG.search(line):

@@ -5,6 +5,7 @@ Usage: tools/make_case_table.py [FOLDER] > src/text/unicode_case_table.inc
 FOLDER holds UnicodeData.txt, SpecialCasing.txt and DerivedCoreProperties.txt (Debian package
 unicode-data: /usr/share/unicode).
 """
+
 import sys
 from pathlib import Path
 
@@ -82,8 +83,11 @@ for row in rows("DerivedCoreProperties.txt"):
         low, _, high = row[0].partition("..")
         derived[row[1]].update(range(int(low, 16), int(high or low, 16) + 1))
 
-hidden = {c for c in range(0x110000)
-          if categories.get(c, "Cn") in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs") and c != 0x20}
+hidden = {
+    c
+    for c in range(0x110000)
+    if categories.get(c, "Cn") in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs") and c != 0x20
+}
 
 print("// Made by tools/make_case_table.py from the Unicode character database. Do not edit.")
 print("constexpr CaseRun kCaseRuns[] = {")
@@ -92,8 +96,11 @@ print("};")
 print("constexpr SpecialCase kSpecialCases[] = {")
 print_rows(special)
 print("};")
-for name, codes in (("kCased", derived["Cased"]), ("kCaseIgnorable", derived["Case_Ignorable"]),
-                    ("kNotPrintable", hidden)):
+for name, codes in (
+    ("kCased", derived["Cased"]),
+    ("kCaseIgnorable", derived["Case_Ignorable"]),
+    ("kNotPrintable", hidden),
+):
     print("constexpr CodeRange %s[] = {" % name)
     print_rows("{0x%X, 0x%X}," % tuple(r) for r in ranges(codes))
     print("};")

@@ -3,11 +3,9 @@
 
 # The packages of the named list files that are not installed, one a line.
 missing_packages() {
-  local package
-  sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$@" | sort -u | while read -r package; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
-      echo "$package"
-  done
+  comm -23 <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$@" | LC_ALL=C sort -u) \
+    <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' |
+      sed -n 's/^installed //p' | LC_ALL=C sort -u)
 }
 
 # ensure_packages FILE…: nothing happens when all is there. Without root it says what to install.

@@ -20,8 +20,8 @@ struct Flags {
 
 struct CommandLine {
   Command command = kServe;
-  std::string model;          // a folder; synth: where the checkpoint goes
-  std::string shape;          // synth only
+  std::string model;  // a folder; synth: where the checkpoint goes
+  std::string shape;  // synth only
   Flags flags;
   std::optional<std::string> text_to_print;  // help or version was asked for: print it and end
 };

@@ -100,4 +100,6 @@ int run_program(int argc, char** argv) {
 }  // namespace
 }  // namespace roost
 
-int main(int argc, char** argv) { return roost::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  return roost::run_program(argc, argv);
+}

@@ -61,7 +61,8 @@ struct Reply {
 
 using PieceSink = std::function<void(const ReplyPiece&)>;
 
-Result<Reply> generate(const ServedModel& model, const ChatRequest& request, const PieceSink& show) {
+Result<Reply> generate(const ServedModel& model, const ChatRequest& request,
+                       const PieceSink& show) {
   ROOST_TRY(Prompt prompt, build_prompt(model, request, system_clock().unix_seconds()));
   const auto n_prompt = static_cast<int64_t>(prompt.tokens.size());
   const int64_t context = model.engine->context_max();
@@ -105,8 +106,7 @@ std::string json_of(const Reply& reply) {
   out.set("token_ids", std::move(ids));
   out.set("token_sha256", json::Value::string(token_sha256(machine.token_ids())));
   out.set("prompt_tokens", json::Value::integer(reply.end.finished.n_prompt));
-  out.set("finish",
-          json::Value::string(reply.end.cause == FinishCause::kEos ? "stop" : "length"));
+  out.set("finish", json::Value::string(reply.end.cause == FinishCause::kEos ? "stop" : "length"));
   out.set("seed", json::Value::unsigned_integer(reply.seed));
   out.set("accept_length", json::Value());
   out.set("timings", timings_of(machine, reply.end));

@@ -80,7 +80,8 @@ bool is_loopback(const std::string& host) {
 
 Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return {};
-  return Error{Refusal::FlagValue, fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
+  return Error{Refusal::FlagValue,
+               fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
 }
 
 Result<HttpOptions> http_options_of(const Flags& flags) {
@@ -146,8 +147,8 @@ Result<void> run_canary(const ServedModel& model) {
   if (event.error) return *event.error;
   log(LogLevel::kInfo, "canary",
       {{"token_sha256", token_sha256(state->tokens).substr(0, 12)},
-       {"ms", fmt::format("{:.1f}", static_cast<double>(event.finished_ns - event.submitted_ns) /
-                                        1e6)}});
+       {"ms",
+        fmt::format("{:.1f}", static_cast<double>(event.finished_ns - event.submitted_ns) / 1e6)}});
   return {};
 }
 
@@ -169,8 +170,8 @@ void stop(Service& service, std::unique_ptr<HttpServer> http, std::shared_ptr<Se
   service.drain();
   const auto is_quiet = [&] { return service.n_running() == 0; };
   if (!wait_for(grace_s, is_quiet)) {
-    service.cancel_running(
-        Error{Refusal::ServerDraining, fmt::format("the reply was not done in {} seconds", grace_s)});
+    service.cancel_running(Error{Refusal::ServerDraining,
+                                 fmt::format("the reply was not done in {} seconds", grace_s)});
     wait_for(kEndSeconds, is_quiet);
   }
   http->stop(kEndSeconds);

@@ -20,6 +20,8 @@ inline constexpr size_t kConnectionsMax = 1000;
 inline constexpr size_t kQueueMax = 64;
 inline constexpr size_t kStreamBufferBytesMax =
     size_t{1} << 20;  // unsent bytes of one reply; more means a reader that has stalled
+inline constexpr int kPostedEventsMax =
+    4096;  // engine events of one reply that wait for a network thread
 
 // Requests.
 inline constexpr size_t kMessagesMax = 8192;

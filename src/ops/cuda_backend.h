@@ -16,7 +16,8 @@ struct CudaContext {
   const cuda::Stream& stream;
   cuda::DeviceArena& scratch;
   cuda::Staging& staging;
-  // The largest grid of a launch. Kernels walk over their items, so no result depends on it.
+  // The largest grid of a launch: what it does not reach in one go, it does in several. No bit
+  // shows.
   int blocks_max = 1 << 20;
 };
 

@@ -49,8 +49,8 @@ class CudaOps final : public Ops {
 
 // Ops run one at a time, so the workspace is as large as the hungriest of them.
 size_t cuda_workspace_bytes(const OpsLimits& limits) {
-  const size_t of_row = attention_cuda_scratch_bytes(limits.attention_heads, limits.head_dim,
-                                                     limits.context_max);
+  const size_t of_row =
+      attention_cuda_scratch_bytes(limits.attention_heads, limits.head_dim, limits.context_max);
   const size_t of_rows = of_row * static_cast<size_t>(std::max<int64_t>(limits.rows_max, 1));
   size_t n_bytes = std::max(of_row, std::min(of_rows, kAttentionBytesMax));
   n_bytes = std::max(n_bytes, sample_cuda_scratch_bytes(limits.vocabulary) * kSampleRows);

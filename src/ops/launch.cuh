@@ -72,8 +72,7 @@ inline WeightView view_of(const QuantMatrix& w) {
 __device__ __forceinline__ float number_at(const uint8_t* list, int64_t at, bool is_f32) {
   if (is_f32) {
     const uint8_t* from = list + at * 4;
-    if ((reinterpret_cast<uintptr_t>(from) & 3) == 0)
-      return *reinterpret_cast<const float*>(from);
+    if ((reinterpret_cast<uintptr_t>(from) & 3) == 0) return *reinterpret_cast<const float*>(from);
     return __uint_as_float(uint32_t(from[0]) | uint32_t(from[1]) << 8 | uint32_t(from[2]) << 16 |
                            uint32_t(from[3]) << 24);
   }

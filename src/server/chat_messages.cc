@@ -34,10 +34,9 @@ Result<void> read_part(const json::Value& value, std::string pointer, ParseNotes
   const bool takes_pictures = out.role == Role::kUser || out.role == Role::kTool;
   const bool is_video = is_in(kVideoParts, type);
   if (takes_pictures && (is_in(kPictureParts, type) || is_video))
-    return refuse_at(notes, is_video ? Refusal::VideoNotOffered : Refusal::ImageNotOffered,
-                     part.pointer(),
-                     fmt::format("the part has type {}, this server reads text",
-                                 quoted_short(type)));
+    return refuse_at(
+        notes, is_video ? Refusal::VideoNotOffered : Refusal::ImageNotOffered, part.pointer(),
+        fmt::format("the part has type {}, this server reads text", quoted_short(type)));
   const bool is_thought = type == "thinking" || type == "reasoning";
   if (is_thought && out.role == Role::kAssistant) {
     ROOST_TRY(const std::optional<std::string> thought,
@@ -68,13 +67,13 @@ Result<void> read_content(Fields& message, Message& out) {
     return {};
   }
   if (!content->is_array())
-    return message.refuse(Refusal::FieldType, "content",
-                          fmt::format("have {}, want a string or an array of parts",
-                                      value_short(*content)));
+    return message.refuse(
+        Refusal::FieldType, "content",
+        fmt::format("have {}, want a string or an array of parts", value_short(*content)));
   if (content->items().size() > limits::kPartsMax)
-    return message.refuse(Refusal::TooManyItems, "content",
-                          fmt::format("have {} parts, at most {}", content->items().size(),
-                                      limits::kPartsMax));
+    return message.refuse(
+        Refusal::TooManyItems, "content",
+        fmt::format("have {} parts, at most {}", content->items().size(), limits::kPartsMax));
   size_t idx = 0;
   for (const json::Value& part : content->items()) {
     const std::string pointer = fmt::format("{}/{}", message.pointer_of("content"), idx++);

@@ -6,11 +6,12 @@
 
 namespace roost {
 
-// `messages` of a body. Refuses request.field_value for an unknown role, request.unsupported_content
-// for an unknown part, image.not_offered, request.too_many_items.
+// `messages` of a body. Refuses request.field_value for an unknown role,
+// request.unsupported_content for an unknown part, image.not_offered, request.too_many_items.
 Result<std::vector<Message>> read_messages(Fields& body);
 
-// `tools`, as the template prints them; entries of a kind that is not offered are listed as ignored.
+// `tools`, as the template prints them; entries of a kind that is not offered are listed as
+// ignored.
 Result<std::vector<json::Value>> read_tools(Fields& body);
 
 // Arguments of a past call as an object: what is no JSON object becomes one parameter `arguments`

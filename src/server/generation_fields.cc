@@ -77,7 +77,7 @@ constexpr ForeignField kAbsentFeatures[] = {
 
 // Settings of samplers that are off: without their switch they do nothing.
 constexpr const char* kWithoutEffect[] = {
-    "mirostat_tau",      "mirostat_eta",       "dry_base",      "dry_allowed_length",
+    "mirostat_tau",       "mirostat_eta",          "dry_base",      "dry_allowed_length",
     "dry_penalty_last_n", "dry_sequence_breakers", "xtc_threshold", "dynatemp_exponent",
 };
 
@@ -131,9 +131,9 @@ Result<void> read_limits(Fields& body, GenerationFields& out) {
                        fmt::format("have {}; one choice a request is offered", *n));
   ROOST_TRY(const std::optional<int64_t> best_of, body.integer("best_of", 1, INT64_MAX));
   if (best_of && *best_of != n.value_or(1))
-    return body.refuse(Refusal::UnsupportedField, "best_of",
-                       fmt::format("have {}, n is {}; all choices are returned", *best_of,
-                                   n.value_or(1)));
+    return body.refuse(
+        Refusal::UnsupportedField, "best_of",
+        fmt::format("have {}, n is {}; all choices are returned", *best_of, n.value_or(1)));
   return {};
 }
 
@@ -159,8 +159,7 @@ Result<void> read_sampling(Fields& body, const RequestRules& rules, GenerationFi
 
   const json::Value* seed = body.take("seed");
   if (seed == nullptr) return {};
-  const bool is_fraction =
-      seed->is_number() && std::floor(seed->as_double()) != seed->as_double();
+  const bool is_fraction = seed->is_number() && std::floor(seed->as_double()) != seed->as_double();
   if (!seed->is_number() || is_fraction)
     return body.refuse(Refusal::FieldType, "seed",
                        fmt::format("have {}, want an integer", value_short(*seed)));
@@ -170,9 +169,9 @@ Result<void> read_sampling(Fields& body, const RequestRules& rules, GenerationFi
   }
   out.seed = seed->as_uint64();
   if (!out.seed)
-    return body.refuse(Refusal::FieldRange, "seed",
-                       fmt::format("have {}, want an integer from -2^63 to 2^64-1",
-                                   value_short(*seed)));
+    return body.refuse(
+        Refusal::FieldRange, "seed",
+        fmt::format("have {}, want an integer from -2^63 to 2^64-1", value_short(*seed)));
   return {};
 }
 
@@ -184,9 +183,9 @@ Result<void> read_one_stop(Fields& body, const json::Value& value, const std::st
   const std::string& text = value.as_string();
   if (text.empty()) return body.refuse(Refusal::FieldValue, key, "a stop string must not be empty");
   if (text.size() > limits::kStopStringBytesMax)
-    return body.refuse(Refusal::TooManyItems, key,
-                       fmt::format("have {} bytes, at most {}", text.size(),
-                                   limits::kStopStringBytesMax));
+    return body.refuse(
+        Refusal::TooManyItems, key,
+        fmt::format("have {} bytes, at most {}", text.size(), limits::kStopStringBytesMax));
   out.stops.push_back(text);
   return {};
 }
@@ -254,8 +253,9 @@ struct Thinking {
   // A budget of nothing is the template's closed form.
   Result<void> set_off_by_budget(Fields& body) {
     if (is_on.value_or(false))
-      return refuse_at(body.notes(), Refusal::FieldConflict, budget_pointer,
-                       fmt::format("{} is true and the budget is 0", path_of_pointer(is_on_pointer)));
+      return refuse_at(
+          body.notes(), Refusal::FieldConflict, budget_pointer,
+          fmt::format("{} is true and the budget is 0", path_of_pointer(is_on_pointer)));
     is_on = false;
     return {};
   }
@@ -285,9 +285,9 @@ Result<void> read_thinking_object(Fields& body, Thinking& thinking) {
   ROOST_TRY(Fields fields, Fields::open(*value, body.pointer_of("thinking"), body.notes()));
   ROOST_TRY(const std::optional<std::string> type, fields.string("type", limits::kLabelBytesMax));
   if (type && *type != "enabled" && *type != "disabled" && *type != "adaptive")
-    return fields.refuse(Refusal::FieldValue, "type",
-                         fmt::format("have {}, want enabled, disabled or adaptive",
-                                     quoted_short(*type)));
+    return fields.refuse(
+        Refusal::FieldValue, "type",
+        fmt::format("have {}, want enabled, disabled or adaptive", quoted_short(*type)));
   if (type && *type != "adaptive")
     ROOST_TRY_DO(thinking.set_on(fields, "type", *type == "enabled"));
   ROOST_TRY_DO(thinking.set_budget(fields, "budget_tokens"));
@@ -355,8 +355,7 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
     return refuse_at(body.notes(), Refusal::UnsupportedField, thinking.budget_pointer,
                      "budgets of reasoning are not offered; use max_tokens, or 0 for no reasoning");
   out.thinking = thinking.is_on;
-  if (thinking.is_on && !rules.template_reads("enable_thinking") &&
-      !thinking.is_on_pointer.empty())
+  if (thinking.is_on && !rules.template_reads("enable_thinking") && !thinking.is_on_pointer.empty())
     body.notes().ignored.push_back(thinking.is_on_pointer);
   if (!thinking.effort) return {};
   if (rules.template_reads("reasoning_effort") && !rules.effort_levels.empty()) {
@@ -365,8 +364,8 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
         json::Value::string(nearest_level(*thinking.effort, rules.effort_levels)));
     return {};
   }
-  const bool is_limited = *thinking.effort == "minimal" || *thinking.effort == "low" ||
-                          *thinking.effort == "medium";
+  const bool is_limited =
+      *thinking.effort == "minimal" || *thinking.effort == "low" || *thinking.effort == "medium";
   if (is_limited)
     return refuse_at(body.notes(), Refusal::UnsupportedField, thinking.effort_pointer,
                      fmt::format("have {}; the template knows no levels and budgets of reasoning "
@@ -393,18 +392,17 @@ Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFi
             body.string("reasoning_field", limits::kLabelBytesMax));
   if (!field || *field == "reasoning_content") return {};
   if (*field != "reasoning" && *field != "both")
-    return body.refuse(Refusal::FieldValue, "reasoning_field",
-                       fmt::format("have {}, want reasoning_content, reasoning or both",
-                                   quoted_short(*field)));
-  out.reasoning_field =
-      *field == "both" ? ReasoningField::kBoth : ReasoningField::kReasoning;
+    return body.refuse(
+        Refusal::FieldValue, "reasoning_field",
+        fmt::format("have {}, want reasoning_content, reasoning or both", quoted_short(*field)));
+  out.reasoning_field = *field == "both" ? ReasoningField::kBoth : ReasoningField::kReasoning;
   return {};
 }
 
 // Fields that are checked and then have no effect on the tokens.
 Result<void> read_without_effect(Fields& body) {
-  for (const char* key : {"draft", "cache_prompt", "replay", "return_progress",
-                          "timings_per_token"}) {
+  for (const char* key :
+       {"draft", "cache_prompt", "replay", "return_progress", "timings_per_token"}) {
     ROOST_TRY_DO(body.boolean(key));
     body.ignore(key);
   }
@@ -419,9 +417,9 @@ Result<void> read_without_effect(Fields& body) {
   if (priority != nullptr && priority->is_string()) {
     const std::string& name = priority->as_string();
     if (name != "background" && name != "normal" && name != "high")
-      return body.refuse(Refusal::FieldValue, "priority",
-                         fmt::format("have {}, want background, normal or high",
-                                     quoted_short(name)));
+      return body.refuse(
+          Refusal::FieldValue, "priority",
+          fmt::format("have {}, want background, normal or high", quoted_short(name)));
   } else if (priority != nullptr) {
     ROOST_TRY_DO(body.integer("priority", -100, 100));
   }
@@ -429,9 +427,9 @@ Result<void> read_without_effect(Fields& body) {
   ROOST_TRY(const std::optional<std::string> on_bad_image,
             body.string("on_bad_image", limits::kLabelBytesMax));
   if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
-    return body.refuse(Refusal::FieldValue, "on_bad_image",
-                       fmt::format("have {}, want refuse or placeholder",
-                                   quoted_short(*on_bad_image)));
+    return body.refuse(
+        Refusal::FieldValue, "on_bad_image",
+        fmt::format("have {}, want refuse or placeholder", quoted_short(*on_bad_image)));
   body.ignore("on_bad_image");
   for (const char* key : kWithoutEffect) body.ignore(key);
   return {};
@@ -444,8 +442,7 @@ bool RequestRules::template_reads(const std::string& name) const {
 }
 
 Result<void> refuse_foreign_fields(Fields& body) {
-  for (const ForeignField& field : kForeignFields)
-    ROOST_TRY_DO(refuse_unless_neutral(body, field));
+  for (const ForeignField& field : kForeignFields) ROOST_TRY_DO(refuse_unless_neutral(body, field));
   for (const char* key : {"lora", "lora_path", "adapters"}) {
     const json::Value* value = body.take(key);
     if (value == nullptr || is_neutral(*value, Neutral::kEmpty)) continue;

@@ -15,9 +15,13 @@ namespace {
 constexpr size_t kLineBytesMax = size_t{16} << 10;
 constexpr size_t kFieldsMax = 100;
 
-Error bad(std::string_view detail) { return Error{Refusal::HttpBadRequest, std::string(detail)}; }
+Error bad(std::string_view detail) {
+  return Error{Refusal::HttpBadRequest, std::string(detail)};
+}
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 std::string lower_case(std::string_view s) {
   std::string out(s);
@@ -28,8 +32,7 @@ std::string lower_case(std::string_view s) {
 bool is_token(std::string_view s) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !s.empty() && std::all_of(s.begin(), s.end(), [&](char c) {
-    const bool is_alnum =
-        (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z');
+    const bool is_alnum = (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z');
     return is_alnum || kMarks.find(c) != std::string_view::npos;
   });
 }
@@ -115,7 +118,8 @@ struct FieldReader {
   }
 
   Result<void> read_expect(std::string_view value) {
-    if (lower_case(value) != "100-continue") return bad("want the expectation 100-continue or none");
+    if (lower_case(value) != "100-continue")
+      return bad("want the expectation 100-continue or none");
     head.expects_continue = !head.is_http_1_0;
     return {};
   }

@@ -15,8 +15,8 @@ struct HttpHead {
   bool is_http_1_0 = false;
   bool is_chunked = false;
   bool expects_continue = false;
-  bool closes = false;                     // the client asks for the connection to end
-  bool keeps_alive = false;                // an HTTP/1.0 client asks for it to go on
+  bool closes = false;       // the client asks for the connection to end
+  bool keeps_alive = false;  // an HTTP/1.0 client asks for it to go on
   std::optional<uint64_t> content_length;
 };
 

@@ -8,7 +8,9 @@
 namespace roost {
 namespace {
 
-Result<HttpHead> read(const std::string& lines) { return read_http_head(lines + "\r\n"); }
+Result<HttpHead> read(const std::string& lines) {
+  return read_http_head(lines + "\r\n");
+}
 
 std::string code_for(const std::string& lines) {
   const Result<HttpHead> head = read(lines);
@@ -18,9 +20,9 @@ std::string code_for(const std::string& lines) {
 const std::string kGet = "GET / HTTP/1.1\r\nHost: localhost\r\n";
 
 TEST(HttpHead, reads_what_the_server_needs) {
-  const Result<HttpHead> head =
-      read("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\nExpect: 100-Continue\r\n"
-           "Connection: close\r\n");
+  const Result<HttpHead> head = read(
+      "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\nExpect: 100-Continue\r\n"
+      "Connection: close\r\n");
   ASSERT_TRUE(head);
   EXPECT_EQ(head->content_length, 12u);
   EXPECT_TRUE(head->expects_continue);

@@ -66,11 +66,11 @@ struct HttpOptions {
   size_t reserve_connections = 8;  // further ones, for probes only
   size_t body_bytes_max = limits::kBodyBytesMax;
   double header_timeout_s = 10;
-  double body_timeout_s = 120;   // for bodies up to 8 MiB, in proportion for larger ones
-  double body_grace_s = 10;      // after it a body must come at 1 KiB/s
-  double idle_timeout_s = 300;   // between requests of a connection
-  double write_timeout_s = 60;   // without the socket taking a byte
-  double keepalive_s = 5;        // silence of a stream before its idle bytes
+  double body_timeout_s = 120;  // for bodies up to 8 MiB, in proportion for larger ones
+  double body_grace_s = 10;     // after it a body must come at 1 KiB/s
+  double idle_timeout_s = 300;  // between requests of a connection
+  double write_timeout_s = 60;  // without the socket taking a byte
+  double keepalive_s = 5;       // silence of a stream before its idle bytes
 };
 
 struct HttpHandlers {

@@ -51,12 +51,16 @@ using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr size_t kReadBytes = size_t{16} << 10;
-constexpr double kLingerSeconds = 2;                       // a refused sender may read its answer
-constexpr size_t kLingerBytesMax = size_t{4} << 20;        // and is not read for longer than this
+constexpr double kLingerSeconds = 2;                 // a refused sender may read its answer
+constexpr size_t kLingerBytesMax = size_t{4} << 20;  // and is not read for longer than this
 constexpr double kBodyBytesPerSecond = 1024;
 constexpr double kBodyBytesPerTimeout = 8 * 1024 * 1024;
 
-SteadyTime now() { return std::chrono::steady_clock::now(); }
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+SteadyTime now() {
+  return std::chrono::steady_clock::now();
+}
 
 std::chrono::nanoseconds seconds(double s) {
   return std::chrono::nanoseconds(static_cast<int64_t>(s * 1e9));
@@ -94,8 +98,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<bool> serve_one();
   asio::awaitable<std::optional<HttpHead>> read_head();
+  std::optional<Error> body_error(const error_code& ec, const HttpHead& head, size_t n_read,
+                                  double took_s) const;
   asio::awaitable<bool> read_body(const HttpHead& head, Parser& parser);
-  asio::awaitable<bool> refuse(Error error);
+  void refuse(Refusal refusal, const std::string& detail);
+  void respond_refusal(Refusal refusal, const std::string& detail);
   asio::awaitable<void> send_answer();
   asio::awaitable<bool> send_pending();
   asio::awaitable<void> watch_client();
@@ -127,6 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_head_method_ = false;
   bool has_begun_ = false, is_stream_ = false, is_complete_ = false, closes_ = false;
   bool is_gone_ = false;
+  bool is_refused_ = false;  // the answer in hand is the last one
   bool is_watching_ = false;
   std::string pending_;
   size_t n_in_flight_ = 0;
@@ -141,7 +149,8 @@ class Exchange final : public HttpExchange {
   Exchange(std::shared_ptr<Connection> connection, uint64_t id)
       : connection_(std::move(connection)), id_(id) {}
   ~Exchange() override {
-    // Whoever drops the exchange without an answer ends the connection rather than leave it waiting.
+    // Whoever drops the exchange without an answer ends the connection rather than leave it
+    // waiting.
     asio::post(connection_->strand(), [c = connection_, id = id_] {
       if (c->is_current(id)) c->abandon();
     });
@@ -259,6 +268,10 @@ asio::awaitable<void> Connection::run() {
   socket_.set_option(tcp::no_delay(true), ignored);
   while (co_await serve_one()) {
   }
+  if (is_refused_) {
+    co_await send_pending();
+    co_await linger();
+  }
   disarm();
   socket_.shutdown(tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
@@ -279,15 +292,15 @@ asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
     if (const std::optional<size_t> end = find_head_end(text(), n_seen)) {
       Result<HttpHead> head = read_http_head(text().substr(0, *end));
       if (!head) {
-        co_await refuse(head.error());
+        refuse(head.error().refusal, head.error().detail);
         co_return std::nullopt;
       }
       co_return *head;
     }
     n_seen = buffer_.size();
     if (n_seen >= limits::kHeaderBytesMax) {
-      co_await refuse(Error{Refusal::HttpHeaderTooLarge,
-                            fmt::format("more than {} bytes", limits::kHeaderBytesMax)});
+      const std::string detail = fmt::format("more than {} bytes", limits::kHeaderBytesMax);
+      refuse(Refusal::HttpHeaderTooLarge, detail);
       co_return std::nullopt;
     }
     error_code ec;
@@ -295,9 +308,9 @@ asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
         buffer_.prepare(std::min(kReadBytes, limits::kHeaderBytesMax - n_seen)),
         asio::redirect_error(asio::use_awaitable, ec));
     if (ec && is_timed_out_ && n_seen > 0) {
-      co_await refuse(
-          Error{Refusal::HttpReadTimeout, fmt::format("{} bytes of a header in {} seconds", n_seen,
-                                                      options.header_timeout_s)});
+      const std::string detail =
+          fmt::format("{} bytes of a header in {} seconds", n_seen, options.header_timeout_s);
+      refuse(Refusal::HttpReadTimeout, detail);
       co_return std::nullopt;
     }
     if (ec) co_return std::nullopt;
@@ -308,36 +321,42 @@ asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
   }
 }
 
+// Why a body could not be read; nothing when the client is simply gone.
+std::optional<Error> Connection::body_error(const error_code& ec, const HttpHead& head,
+                                            size_t n_read, double took_s) const {
+  const HttpOptions& options = server_.options();
+  if (is_timed_out_)
+    return Error{Refusal::HttpReadTimeout,
+                 fmt::format("{} bytes of a body in {:.1f} seconds", n_read, took_s)};
+  if (ec == http::error::body_limit)
+    return Error{Refusal::HttpBodyTooLarge,
+                 fmt::format("more than {} bytes, at most {}", options.body_bytes_max,
+                             options.body_bytes_max)};
+  if (ec == http::error::end_of_stream || ec == http::error::partial_message || !head.is_chunked)
+    return std::nullopt;
+  return Error{Refusal::HttpBadRequest, "the chunks are malformed"};
+}
+
 asio::awaitable<bool> Connection::read_body(const HttpHead& head, Parser& parser) {
   const HttpOptions& options = server_.options();
   const SteadyTime begin = now();
+  error_code ec;
   while (!parser.is_done()) {
     // The deadline moves with what has come: 1 KiB/s after the grace, and a bound over all.
     const double n = static_cast<double>(parser.get().body().size());
     const double total = options.body_timeout_s * std::max(1.0, n / kBodyBytesPerTimeout);
     const double until = std::min(options.body_grace_s + n / kBodyBytesPerSecond, total);
     arm(std::max(0.001, until - std::chrono::duration<double>(now() - begin).count()));
-    error_code ec;
     co_await http::async_read_some(socket_, buffer_, parser,
                                    asio::redirect_error(asio::use_awaitable, ec));
-    if (!ec) continue;
-    if (is_timed_out_)
-      co_return co_await refuse(Error{
-          Refusal::HttpReadTimeout,
-          fmt::format("{} bytes of a body in {:.1f} seconds", parser.get().body().size(),
-                      std::chrono::duration<double>(now() - begin).count())});
-    if (ec == http::error::body_limit)
-      co_return co_await refuse(
-          Error{Refusal::HttpBodyTooLarge,
-                fmt::format("more than {} bytes, at most {}",
-                            std::max(parser.get().body().size(), options.body_bytes_max),
-                            options.body_bytes_max)});
-    if (ec == http::error::end_of_stream || ec == http::error::partial_message || !head.is_chunked)
-      co_return false;
-    co_return co_await refuse(Error{Refusal::HttpBadRequest, "the chunks are malformed"});
+    if (ec) break;
   }
-  disarm();
-  co_return true;
+  const double took_s = std::chrono::duration<double>(now() - begin).count();
+  std::optional<Error> error;
+  if (ec) error = body_error(ec, head, parser.get().body().size(), took_s);
+  if (error) refuse(error->refusal, error->detail);
+  if (!ec) disarm();
+  co_return !ec;
 }
 
 HttpRequest to_request(http::request<http::string_body>&& message, bool is_reserve) {
@@ -374,10 +393,12 @@ asio::awaitable<bool> Connection::serve_one() {
   begin_answer(*head, false);
 
   const size_t n_max = server_.options().body_bytes_max;
-  if (head->content_length.value_or(0) > n_max)
-    co_return co_await refuse(
-        Error{Refusal::HttpBodyTooLarge,
-              fmt::format("have {} bytes, at most {}", *head->content_length, n_max)});
+  if (head->content_length.value_or(0) > n_max) {
+    const std::string detail =
+        fmt::format("have {} bytes, at most {}", *head->content_length, n_max);
+    refuse(Refusal::HttpBodyTooLarge, detail);
+    co_return false;
+  }
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(limits::kHeaderBytesMax + 1));
   parser.body_limit(n_max);
@@ -385,12 +406,15 @@ asio::awaitable<bool> Connection::serve_one() {
   const size_t n_used = parser.put(buffer_.data(), ec);
   buffer_.consume(n_used);
   if (ec == http::error::need_more) ec = {};
-  if (ec || !parser.is_header_done())
-    co_return co_await refuse(Error{Refusal::HttpBadRequest, "the header is malformed"});
+  if (ec || !parser.is_header_done()) {
+    const std::string detail = "the header is malformed";
+    refuse(Refusal::HttpBadRequest, detail);
+    co_return false;
+  }
   if (head->expects_continue && !parser.is_done() && buffer_.size() == 0) {
     arm(server_.options().write_timeout_s);
-    co_await asio::async_write(socket_, asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")),
-                               asio::redirect_error(asio::use_awaitable, ec));
+    const auto interim = asio::buffer(kContinue);
+    co_await asio::async_write(socket_, interim, asio::redirect_error(asio::use_awaitable, ec));
     if (ec) co_return false;
   }
   if (!co_await read_body(*head, parser)) co_return false;
@@ -408,16 +432,19 @@ asio::awaitable<bool> Connection::serve_one() {
   co_return false;
 }
 
-// Sends a refusal that HTTP itself makes and ends the connection: what follows of the request must
-// not be taken for the next one.
-asio::awaitable<bool> Connection::refuse(Error error) {
+// Makes a refusal of HTTP's own the connection's last answer: what follows of the request must not
+// be taken for the next one. run() sends it, so that no text is alive across a co_await: g++ 12
+// destroys the objects of a scope that co_return leaves twice.
+void Connection::refuse(Refusal refusal, const std::string& detail) {
   begin_answer(head_, false);
-  HttpResponse response = server_.handlers().refuse(error);
+  respond_refusal(refusal, detail);
+  is_refused_ = true;
+}
+
+void Connection::respond_refusal(Refusal refusal, const std::string& detail) {
+  HttpResponse response = server_.handlers().refuse(Error{refusal, detail});
   response.closes = true;
   respond(std::move(response));
-  co_await send_pending();
-  co_await linger();
-  co_return false;
 }
 
 // Lets the client read the answer before the socket goes: closing on unread bytes would reset it.
@@ -451,8 +478,8 @@ void Connection::begin_answer(const HttpHead& head, bool is_head_method) {
 
 std::string Connection::head_lines(int status, const std::string& content_type,
                                    const HttpHeaders& headers) {
-  const std::string_view reason = http::obsolete_reason(http::int_to_status(
-      static_cast<unsigned>(status)));
+  const std::string_view reason =
+      http::obsolete_reason(http::int_to_status(static_cast<unsigned>(status)));
   std::string out = fmt::format("HTTP/1.1 {} {}\r\nServer: roost\r\n", status, reason);
   if (!content_type.empty()) out += fmt::format("Content-Type: {}\r\n", content_type);
   for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
@@ -468,7 +495,8 @@ void Connection::respond(HttpResponse response) {
   has_begun_ = is_complete_ = true;
   closes_ = closes_ || response.closes;
   pending_ += head_lines(response.status, response.content_type, response.headers);
-  if (response.status != 204) pending_ += fmt::format("Content-Length: {}\r\n", response.body.size());
+  if (response.status != 204)
+    pending_ += fmt::format("Content-Length: {}\r\n", response.body.size());
   pending_ += "\r\n";
   if (!is_head_method_) pending_ += response.body;
   wake_.cancel();
@@ -556,8 +584,8 @@ asio::awaitable<void> Connection::send_answer() {
   // An answer that is complete already needs nobody to watch for its reader.
   if (!is_complete_) {
     is_watching_ = true;
-    asio::co_spawn(strand(), [self = shared_from_this()] { return self->watch_client(); },
-                   asio::detached);
+    asio::co_spawn(
+        strand(), [self = shared_from_this()] { return self->watch_client(); }, asio::detached);
   }
   while (!is_gone_) {
     if (!pending_.empty()) {
@@ -612,14 +640,15 @@ asio::awaitable<void> Connection::watch_client() {
 // answer draws a reset if nobody is there, and the error event tells.
 asio::awaitable<void> Connection::probe_half_closed() {
   if (has_client_fin_ && is_stream_) write(": \n\n");
-  if (has_client_fin_ && !has_begun_) pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+  if (has_client_fin_ && !has_begun_) pending_ += kContinue;
   wake_.cancel();
   error_code ec;
   co_await socket_.async_wait(Socket::wait_error, asio::redirect_error(asio::use_awaitable, ec));
   if (ec != asio::error::operation_aborted) client_gone();
 }
 
-// ---- Server ---------------------------------------------------------------------------------------
+// ---- Server
+// ---------------------------------------------------------------------------------------
 
 void BeastServer::add(const std::shared_ptr<Connection>& connection) {
   const std::lock_guard lock(mutex_);
@@ -690,8 +719,8 @@ asio::awaitable<void> BeastServer::accept(std::shared_ptr<Acceptor> acceptor) {
       asio::co_spawn(strand, turn_away(std::move(socket)), asio::detached);
       continue;
     }
-    auto connection = std::make_shared<Connection>(std::move(socket), *this,
-                                                   n > options_.connections_max);
+    auto connection =
+        std::make_shared<Connection>(std::move(socket), *this, n > options_.connections_max);
     add(connection);
     asio::co_spawn(strand, [connection] { return connection->run(); }, asio::detached);
   }

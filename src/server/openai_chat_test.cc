@@ -29,7 +29,9 @@ std::string body_with(const std::string& members) {
 struct Parsed {
   Result<ChatRequest> request;
   ParseNotes notes;
-  std::string code() const { return request ? "ok" : std::string(code_of(request.error().refusal)); }
+  std::string code() const {
+    return request ? "ok" : std::string(code_of(request.error().refusal));
+  }
 };
 
 Parsed parse(const std::string& body, const RequestRules& with = rules()) {
@@ -38,6 +40,7 @@ Parsed parse(const std::string& body, const RequestRules& with = rules()) {
   return {std::move(request), std::move(notes)};
 }
 
+// long: a table, one row a refusal.
 TEST(OpenAiChat, refusals_name_the_field_and_the_rule) {
   const struct {
     const char *members, *code, *param;
@@ -105,8 +108,7 @@ TEST(OpenAiChat, refusals_name_the_field_and_the_rule) {
       {R"("thinking":{"type":"maybe"})", "request.field_value", "thinking.type"},
       {R"("enable_thinking":true,"thinking_budget":0)", "request.field_conflict",
        "thinking_budget"},
-      {R"("thinking_budget":1,"reasoning_budget":2)", "request.field_conflict",
-       "reasoning_budget"},
+      {R"("thinking_budget":1,"reasoning_budget":2)", "request.field_conflict", "reasoning_budget"},
       {R"("include_reasoning":true,"reasoning":{"exclude":true})", "request.field_conflict",
        "reasoning.exclude"},
       // What would change the reply and is not offered.
@@ -275,8 +277,11 @@ TEST(OpenAiChat, effort_becomes_a_level_that_the_template_names) {
   with.template_variables.push_back("reasoning_effort");
   std::sort(with.template_variables.begin(), with.template_variables.end());
   with.effort_levels = {"low", "medium", "xhigh"};
-  const std::pair<const char*, const char*> cases[] = {
-      {"minimal", "low"}, {"low", "low"}, {"medium", "medium"}, {"high", "xhigh"}, {"max", "xhigh"}};
+  const std::pair<const char*, const char*> cases[] = {{"minimal", "low"},
+                                                       {"low", "low"},
+                                                       {"medium", "medium"},
+                                                       {"high", "xhigh"},
+                                                       {"max", "xhigh"}};
   for (const auto& [asked, passed] : cases) {
     const Parsed parsed = parse(body_with(fmt::format("\"reasoning_effort\":\"{}\"", asked)), with);
     ASSERT_TRUE(parsed.request);
@@ -295,9 +300,9 @@ TEST(OpenAiChat, neutral_values_are_ignored_and_listed) {
   EXPECT_EQ(parsed.request->generation.seed, std::nullopt);
   EXPECT_FALSE(parsed.request->include_usage);
   const std::vector<std::string>& ignored = parsed.notes.ignored;
-  for (const char* pointer : {"/user", "/store", "/metadata", "/logit_bias", "/logprobs",
-                              "/typical_p", "/cache_prompt", "/service_tier", "/tool_choice_x",
-                              "/stream_options"})
+  for (const char* pointer :
+       {"/user", "/store", "/metadata", "/logit_bias", "/logprobs", "/typical_p", "/cache_prompt",
+        "/service_tier", "/tool_choice_x", "/stream_options"})
     EXPECT_NE(std::find(ignored.begin(), ignored.end(), pointer), ignored.end()) << pointer;
 }
 
@@ -310,8 +315,7 @@ TEST(OpenAiChat, content_in_every_form_is_one_text) {
     EXPECT_EQ(parsed.request->messages[0].text, "ab");
   }
   for (const char* content : {"", R"("content":null,)", R"("content":"",)", R"("content":[],)"}) {
-    const Parsed parsed =
-        parse(fmt::format(R"({{"messages":[{{{}"role":"user"}}]}})", content));
+    const Parsed parsed = parse(fmt::format(R"({{"messages":[{{{}"role":"user"}}]}})", content));
     ASSERT_TRUE(parsed.request) << content;
     EXPECT_EQ(parsed.request->messages[0].text, "");
   }
@@ -385,10 +389,11 @@ TEST(OpenAiChat, a_strict_server_knows_its_names) {
 }
 
 TEST(OpenAiChat, error_bodies_have_the_shape_that_clients_read) {
-  EXPECT_EQ(openai_error_body(Error{Refusal::FieldType, "seed: have \"x\", want an integer"}, "seed"),
-            R"({"error":{"message":"a field has the wrong type: seed: have \"x\", want an integer",)"
-            R"("type":"invalid_request_error","param":"seed","code":"request.field_type",)"
-            R"("refusal":"request.field_type"}})");
+  EXPECT_EQ(
+      openai_error_body(Error{Refusal::FieldType, "seed: have \"x\", want an integer"}, "seed"),
+      R"({"error":{"message":"a field has the wrong type: seed: have \"x\", want an integer",)"
+      R"("type":"invalid_request_error","param":"seed","code":"request.field_type",)"
+      R"("refusal":"request.field_type"}})");
   const json::Value queue =
       std::move(json::parse(openai_error_body(Error{Refusal::QueueFull, ""}, ""))).value();
   EXPECT_EQ(queue.find("error")->find("type")->as_string(), "rate_limit_error");

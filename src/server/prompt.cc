@@ -141,8 +141,8 @@ json::Value turn_object(const Message& message) {
 struct Turns {
   json::Value messages = json::Value::array();
   json::Value late_systems = json::Value::array();  // texts of placeholders 0, 1, …
-  std::vector<size_t> late_idx;           // their indexes in messages
-  std::optional<size_t> user_idx;         // where a user turn was put in that nobody wrote
+  std::vector<size_t> late_idx;                     // their indexes in messages
+  std::optional<size_t> user_idx;  // where a user turn was put in that nobody wrote
 };
 
 Turns arrange_turns(const std::vector<Message>& messages) {
@@ -202,8 +202,7 @@ Result<std::string> render(const ServedModel& model, const ChatRequest& request,
   Turns turns = arrange_turns(request.messages);
   json::Value variables = json::Value::object();
   variables.set("messages", std::move(turns.messages));
-  variables.set("tools",
-                request.tools.empty() ? json::Value() : json::Value::array(request.tools));
+  variables.set("tools", request.tools.empty() ? json::Value() : json::Value::array(request.tools));
   for (const json::Member& member : request.generation.template_members)
     variables.set(member.first, member.second);
   ROOST_TRY(marks, choose_marks(variables, turns.late_systems));
@@ -218,8 +217,8 @@ Result<std::string> render(const ServedModel& model, const ChatRequest& request,
     messages[turns.late_idx[i]].set(
         "content", json::Value::string(placeholder(marks.place, fmt::format("system {}", i))));
   if (turns.user_idx)
-    messages[*turns.user_idx].set(
-        "content", json::Value::string(placeholder(marks.place, kPlaceholderUser)));
+    messages[*turns.user_idx].set("content",
+                                  json::Value::string(placeholder(marks.place, kPlaceholderUser)));
 
   variables.set("add_generation_prompt", json::Value::boolean(true));
   const std::optional<bool> thinking =

@@ -41,9 +41,9 @@ TEST(Prompt, a_plain_conversation_is_the_template_and_the_tokenizer_alone) {
 }
 
 TEST(Prompt, leading_system_turns_are_joined_and_a_late_one_stands_at_its_place) {
-  const Prompt prompt = built({message(Role::kSystem, "A"), message(Role::kSystem, "B"),
-                               message(Role::kUser, "one"), message(Role::kSystem, " late\n"),
-                               message(Role::kUser, "two")});
+  const Prompt prompt =
+      built({message(Role::kSystem, "A"), message(Role::kSystem, "B"), message(Role::kUser, "one"),
+             message(Role::kSystem, " late\n"), message(Role::kUser, "two")});
   EXPECT_EQ(prompt.text,
             "<|im_start|>system\nA\n\nB<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
             "<|im_start|>system\nlate<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n" +
@@ -106,23 +106,6 @@ TEST(Prompt, request_text_never_becomes_a_control_token) {
   ASSERT_TRUE(harmless);
   EXPECT_EQ(controls(prompt->tokens), controls(harmless->tokens));
   EXPECT_EQ(controls(model().tokenizer.encode(evil)).size(), 5u);  // it would have been five
-}
-
-TEST(Prompt, the_guard_cuts_where_the_tokenizer_cuts_anyway) {
-  const Tokenizer& tokenizer = model().tokenizer;
-  const std::string mark = "\xEF\xB7\x90";
-  // Texts that are almost an added token, and are none: one run and two pieces have the same ids.
-  for (const char* text : {"see <|im_start| >", "a <think >", "x<|im_en|>", "</tool_call >"}) {
-    const std::string guarded = guard_text(text, {"<|im_start|", "<think", "<|im_en", "</tool_call"},
-                                           mark);
-    std::vector<Token> ids;
-    for (size_t done = 0; done <= guarded.size();) {
-      const size_t next = std::min(guarded.find(mark, done), guarded.size());
-      for (const Token id : tokenizer.encode(guarded.substr(done, next - done))) ids.push_back(id);
-      done = next + mark.size();
-    }
-    EXPECT_EQ(ids, tokenizer.encode(text)) << text;
-  }
 }
 
 TEST(Prompt, marks_in_the_request_are_left_alone) {

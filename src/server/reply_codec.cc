@@ -16,7 +16,9 @@ double ms_between(int64_t from_ns, int64_t to_ns) {
   return std::round(static_cast<double>(to_ns - from_ns) / 1e3) / 1e3;
 }
 
-json::Value ms(double value) { return json::Value::real(value); }
+json::Value ms(double value) {
+  return json::Value::real(value);
+}
 
 json::Value per(double numerator, double denominator, double scale) {
   if (denominator <= 0) return json::Value::real(0);

@@ -32,9 +32,9 @@ struct ReplyHead {
 // Facts known at its end.
 struct ReplyEnd {
   FinishCause cause = FinishCause::kEos;
-  std::string stop_string;   // kStopString
-  int32_t stop_token = -1;   // kStopToken
-  EngineEvent finished;      // counts and times
+  std::string stop_string;  // kStopString
+  int32_t stop_token = -1;  // kStopToken
+  EngineEvent finished;     // counts and times
 };
 
 class ReplyCodec {

@@ -11,7 +11,16 @@ ReplySession::ReplySession(ReplySetup setup)
 Result<void> ReplySession::start(EngineRequest request) {
   // The engine's thread only posts: the exchange's executor does all the work on text.
   EventSink sink = [self = shared_from_this()](const EngineEvent& event) {
-    self->setup_.exchange->post([self, event] { self->on_event(event); });
+    // A network thread that cannot keep up must not let events pile up without bound.
+    if (event.kind == EngineEvent::Kind::kTokens && self->n_posted_ >= limits::kPostedEventsMax) {
+      self->is_overrun_ = true;
+      return;
+    }
+    ++self->n_posted_;
+    self->setup_.exchange->post([self, event] {
+      --self->n_posted_;
+      self->on_event(event);
+    });
   };
   ROOST_TRY(engine_id_, setup_.model->engine->submit(std::move(request), std::move(sink)));
   setup_.exchange->on_gone([weak = weak_from_this()] {
@@ -33,12 +42,15 @@ void ReplySession::cancel(Error why) {
 }
 
 void ReplySession::on_event(const EngineEvent& event) {
+  if (is_overrun_ && !cancelled_by_ && !is_client_gone_)
+    cancel(Error{Refusal::QueueFull, std::to_string(limits::kPostedEventsMax) +
+                                         " events of this reply wait to be sent"});
   if (event.kind == EngineEvent::Kind::kTokens) on_tokens(event);
   if (event.kind == EngineEvent::Kind::kFinished) on_finished(event);
 }
 
 void ReplySession::on_tokens(const EngineEvent& event) {
-  if (machine_.has_stopped() || is_client_gone_) return;
+  if (machine_.has_stopped() || is_client_gone_ || is_overrun_) return;
   const ReplyPiece piece = machine_.push(event.tokens);
   if (setup_.is_stream) setup_.exchange->write(setup_.codec->piece_event(piece));
   if (machine_.has_stopped()) setup_.model->engine->cancel(*engine_id_);

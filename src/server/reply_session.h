@@ -2,6 +2,7 @@
 // out on the exchange.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   std::optional<Engine::RequestId> engine_id_;
   std::optional<Error> cancelled_by_;
   bool is_client_gone_ = false;
+  std::atomic<int> n_posted_ = 0;         // events on their way to the executor
+  std::atomic<bool> is_overrun_ = false;  // some were dropped: the reply cannot end well
 };
 
 }  // namespace roost

@@ -10,8 +10,8 @@ namespace {
 
 struct Whole {
   std::string reasoning, content;
-  std::vector<int32_t> ids;      // concatenated from the pieces
-  std::vector<int32_t> kept;     // as the machine counts them
+  std::vector<int32_t> ids;   // concatenated from the pieces
+  std::vector<int32_t> kept;  // as the machine counts them
   int64_t n_reasoning = 0;
   std::optional<std::string> stop;
   friend bool operator==(const Whole&, const Whole&) = default;

@@ -97,9 +97,9 @@ Result<Fields> Fields::open(const json::Value& value, std::string pointer, Parse
                      fmt::format("have {}, want an object", value_short(value)));
   // Readers look keys up one by one: the bound keeps that from growing with the body.
   if (value.members().size() > kMembersMax)
-    return refuse_at(notes, Refusal::TooManyItems, pointer,
-                     fmt::format("have {} members, at most {}", value.members().size(),
-                                 kMembersMax));
+    return refuse_at(
+        notes, Refusal::TooManyItems, pointer,
+        fmt::format("have {} members, at most {}", value.members().size(), kMembersMax));
   std::unordered_set<std::string_view> seen;
   for (const json::Member& member : value.members()) {
     if (seen.insert(member.first).second) continue;
@@ -175,9 +175,8 @@ Result<std::optional<std::string>> Fields::string(std::string_view key, size_t n
     return refuse(Refusal::FieldType, key,
                   fmt::format("have {}, want a string", value_short(*found)));
   if (found->as_string().size() > n_bytes_max)
-    return refuse(
-        Refusal::TooManyItems, key,
-        fmt::format("have {} bytes, at most {}", found->as_string().size(), n_bytes_max));
+    return refuse(Refusal::TooManyItems, key,
+                  fmt::format("have {} bytes, at most {}", found->as_string().size(), n_bytes_max));
   return std::optional<std::string>(found->as_string());
 }
 

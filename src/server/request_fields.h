@@ -35,7 +35,7 @@ class Fields {
   // Refuses request.field_type when it is no object, json.duplicate_key.
   static Result<Fields> open(const json::Value& value, std::string pointer, ParseNotes& notes);
 
-  const json::Value* take(std::string_view key);  // null pointer when absent or null
+  const json::Value* take(std::string_view key);             // null pointer when absent or null
   Result<const json::Value*> require(std::string_view key);  // refuses request.missing_field
   Result<std::optional<bool>> boolean(std::string_view key);
   Result<std::optional<double>> number(std::string_view key, double low, double high);

@@ -6,7 +6,9 @@
 namespace roost {
 namespace {
 
-json::Value parsed(std::string_view text) { return std::move(json::parse(text)).value(); }
+json::Value parsed(std::string_view text) {
+  return std::move(json::parse(text)).value();
+}
 
 TEST(RequestFields, a_pointer_becomes_the_path_that_people_write) {
   EXPECT_EQ(path_of_pointer("/messages/3/content/1"), "messages[3].content[1]");

@@ -19,9 +19,8 @@ void derive_rules(ServedModel& model, const std::string& template_source) {
   model.rules.model_ids = model.ids;
   // A level that the template compares with stands in it as a quoted word.
   for (const char* level : {"minimal", "low", "medium", "high", "xhigh", "max"}) {
-    const bool is_named =
-        template_source.find(fmt::format("'{}'", level)) != std::string::npos ||
-        template_source.find(fmt::format("\"{}\"", level)) != std::string::npos;
+    const bool is_named = template_source.find(fmt::format("'{}'", level)) != std::string::npos ||
+                          template_source.find(fmt::format("\"{}\"", level)) != std::string::npos;
     if (is_named) model.rules.effort_levels.emplace_back(level);
   }
   for (Token id = 0; id < model.tokenizer.n_tokens(); ++id) {

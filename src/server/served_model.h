@@ -41,7 +41,8 @@ std::string fingerprint_of(const ServedModel& model);
 // Fills rules and added_tokens from the tokenizer, the template and its source.
 void derive_rules(ServedModel& model, const std::string& template_source);
 
-// How a request is sampled: its own values, else the defaults; a missing seed is drawn by the caller.
+// How a request is sampled: its own values, else the defaults; a missing seed is drawn by the
+// caller.
 SampleParams sample_params_of(const GenerationFields& fields, const SamplingDefaults& defaults,
                               uint64_t seed);
 

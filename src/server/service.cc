@@ -26,8 +26,8 @@ constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON re
 
 // Protocols of other kinds of model.
 constexpr std::string_view kNotOffered[] = {
-    "/v1/embeddings", "/v1/rerank",      "/v1/score",        "/v1/moderations", "/v1/audio",
-    "/v1/images",     "/v1/files",       "/v1/batches",      "/v1/fine_tuning", "/v1/realtime",
+    "/v1/embeddings", "/v1/rerank", "/v1/score",   "/v1/moderations", "/v1/audio",
+    "/v1/images",     "/v1/files",  "/v1/batches", "/v1/fine_tuning", "/v1/realtime",
 };
 constexpr std::string_view kProbePaths[] = {"/health", "/ready", "/metrics", "/version"};
 
@@ -194,7 +194,8 @@ void Service::cancel_running(const Error& why) {
   }
 }
 
-// ---- Answers --------------------------------------------------------------------------------------
+// ---- Answers
+// --------------------------------------------------------------------------------------
 
 HttpHeaders Service::common_headers(const Call& call) const {
   HttpHeaders out;
@@ -243,7 +244,8 @@ void Service::answer_refusal(Call& call, const Error& error) {
   answer(call, refusal_response(error, call.notes.param));
 }
 
-// ---- Routing --------------------------------------------------------------------------------------
+// ---- Routing
+// --------------------------------------------------------------------------------------
 
 Result<void> Service::check_origin(const HttpRequest& request) const {
   const std::string_view host = request.header("host");
@@ -251,7 +253,8 @@ Result<void> Service::check_origin(const HttpRequest& request) const {
     const auto [name, port] = split_host(host);
     const uint16_t own_port = port_;
     const bool is_own_port = port == fmt::to_string(own_port) || (port.empty() && own_port == 80);
-    const bool is_own = (name == "localhost" || name == "127.0.0.1" || name == "[::1]") && is_own_port;
+    const bool is_own =
+        (name == "localhost" || name == "127.0.0.1" || name == "[::1]") && is_own_port;
     const auto& more = options_.allowed_hosts;
     if (!is_own && std::find(more.begin(), more.end(), name) == more.end())
       return Error{Refusal::HttpHost,
@@ -326,7 +329,8 @@ void Service::dispatch(Call& call) {
   answer_refusal(call, Error{Refusal::HttpUnknownPath, detail});
 }
 
-// ---- Probes and lists -----------------------------------------------------------------------------
+// ---- Probes and lists
+// -----------------------------------------------------------------------------
 
 void Service::get_page(Call& call) {
   const std::shared_ptr<const ServedModel> served = model();
@@ -370,12 +374,13 @@ void Service::get_model(Call& call, std::string_view id) {
   if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
   for (const std::string& own : served->ids)
     if (own == id) return answer(call, json_response(200, model_entry(*served, own)));
-  answer_refusal(call, Error{Refusal::UnknownModel,
-                             fmt::format("have {}, served is {}", quoted_short(id),
-                                         quoted_short(served->ids.front()))});
+  answer_refusal(call,
+                 Error{Refusal::UnknownModel, fmt::format("have {}, served is {}", quoted_short(id),
+                                                          quoted_short(served->ids.front()))});
 }
 
-// ---- Chat -----------------------------------------------------------------------------------------
+// ---- Chat
+// -----------------------------------------------------------------------------------------
 
 void Service::post_chat(Call& call) {
   const Result<void> admitted = admit_chat(call);

@@ -14,20 +14,19 @@ namespace {
 
 class ServiceTest : public testing::Test {
  protected:
-  // Engines end here, on this thread, when no reply is left that holds one.
+  ServiceTest() { service_.set_port(8080); }
+
+  // Engines end here, on this thread, when no reply is left that holds one or the service.
   void TearDown() override {
-    for (const FakeModel& fake : all_) {
-      fake.engine->release();
-      while (fake.engine->counts().n_running + fake.engine->counts().n_waiting > 0)
-        std::this_thread::yield();
-      fake.model->engine.reset();
-    }
+    for (const FakeModel& fake : all_) fake.engine->release();
+    while (service_.n_running() > 0) std::this_thread::yield();
+    for (const FakeModel& fake : all_) fake.model->engine.reset();
+    for (const std::shared_ptr<FakeExchange>& exchange : exchanges_) exchange->settle();
   }
 
   void serve(FakeEngineOptions options) {
     fake_ = fledgling_with(std::move(options));
     all_.push_back(fake_);
-    service_.set_port(8080);
     service_.serve(fake_.model);
   }
 
@@ -43,7 +42,10 @@ class ServiceTest : public testing::Test {
 
   std::shared_ptr<FakeExchange> send(HttpRequest http) {
     auto exchange = std::make_shared<FakeExchange>();
-    service_.handle(std::move(http), exchange);
+    // On the exchange's executor, as a server does; answered or admitted when this returns.
+    exchange->post([this, &http, exchange] { service_.handle(std::move(http), exchange); });
+    exchange->settle();
+    exchanges_.push_back(exchange);
     return exchange;
   }
   std::shared_ptr<FakeExchange> get(const std::string& path) { return send(request("GET", path)); }
@@ -62,6 +64,7 @@ class ServiceTest : public testing::Test {
   Service service_{ServiceOptions(), system_clock(), random_};
   FakeModel fake_;
   std::vector<FakeModel> all_;
+  std::vector<std::shared_ptr<FakeExchange>> exchanges_;
 };
 
 const std::string kReply = "I think.\n</think>\n\nThe answer é😀 is 12.";
@@ -126,8 +129,7 @@ Fields3 from_whole(const std::string& body_text) {
   if (reasoning != nullptr) out.reasoning = reasoning->as_string();
   out.content = choice.find("message")->find("content")->as_string();
   out.finish = choice.find("finish_reason")->as_string();
-  for (const json::Value& id : choice.find("token_ids")->items())
-    out.ids.push_back(*id.as_int64());
+  for (const json::Value& id : choice.find("token_ids")->items()) out.ids.push_back(*id.as_int64());
   return out;
 }
 
@@ -182,7 +184,7 @@ TEST_F(ServiceTest, the_first_event_leaves_before_the_engine_does_anything) {
   fake_.engine->hold();
   const auto exchange = chat(R"("stream":true,"stream_options":{"include_usage":true})");
   ASSERT_EQ(exchange->events().size(), 1u);
-  const json::Value& first = exchange->events()[0];
+  const json::Value first = exchange->events()[0];
   EXPECT_EQ(json::write(*first.find("choices")),
             R"([{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,)"
             R"("finish_reason":null}])");
@@ -202,8 +204,9 @@ TEST_F(ServiceTest, causes_of_an_end_have_their_names) {
   const auto reason = [&](const std::string& members) {
     const json::Value body = std::move(json::parse(chat(members)->wait().body)).value();
     const json::Value& choice = body.find("choices")->items()[0];
-    return choice.find("finish_reason")->as_string() + " " + json::write(*choice.find("stop_reason")) +
-           " " + body.find("roost")->find("finish_detail")->as_string();
+    return choice.find("finish_reason")->as_string() + " " +
+           json::write(*choice.find("stop_reason")) + " " +
+           body.find("roost")->find("finish_detail")->as_string();
   };
   const std::string off = R"("enable_thinking":false)";
   EXPECT_EQ(reason(off), "stop null eos");
@@ -229,8 +232,8 @@ TEST_F(ServiceTest, a_prompt_without_room_is_refused_in_the_words_that_agents_ma
   EXPECT_EQ(exchange->wait().status, 400);
   const std::string message = body.find("error")->find("message")->as_string();
   EXPECT_TRUE(message.starts_with("prompt is too long: ")) << message;
-  EXPECT_TRUE(message.ends_with(
-      " tokens > 4 maximum; this model's maximum context length is 5 tokens"))
+  EXPECT_TRUE(
+      message.ends_with(" tokens > 4 maximum; this model's maximum context length is 5 tokens"))
       << message;
   EXPECT_EQ(body.find("error")->find("code")->as_string(), "context_length_exceeded");
 }
@@ -238,6 +241,8 @@ TEST_F(ServiceTest, a_prompt_without_room_is_refused_in_the_words_that_agents_ma
 TEST_F(ServiceTest, a_stop_string_cancels_what_the_engine_goes_on_with) {
   FakeEngineOptions options = says("ab ");
   options.is_endless = true;
+  options.step = std::chrono::microseconds(20);  // leaves the fake's lock to others now and then
+  options.step = std::chrono::microseconds(20);
   options.context_max = 100'000'000;
   serve(std::move(options));
   EXPECT_EQ(chat(R"("stop":"b a","enable_thinking":false)")->wait().status, 200);

@@ -40,6 +40,8 @@ std::string StopMatcher::push(std::string_view text) {
   return buffer;
 }
 
-std::string StopMatcher::finish() { return std::exchange(held_, std::string()); }
+std::string StopMatcher::finish() {
+  return std::exchange(held_, std::string());
+}
 
 }  // namespace roost

@@ -197,7 +197,9 @@ Result<Value> repeat(Heap& heap, const Value& value, int64_t n) {
     ROOST_TRY_DO(heap.check_text_size(size));
     std::string out;
     out.reserve(size);
-    for (uint64_t i = 0; i < times && !text.empty(); ++i) out += text;
+    if (size > 0) out = text;
+    // Doubling: the work is that of copying, however short the text is.
+    while (out.size() < size) out.append(out, 0, std::min(out.size(), size - out.size()));
     ROOST_TRY(const Value repeated, heap.string(std::move(out)));
     return repeated.as_markup(value.is_markup());
   }

@@ -35,7 +35,8 @@ class Checkpoint {
   const TensorEntry* find(const std::string& name) const;  // null if there is none
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
   const std::vector<std::string>& files() const { return file_names_; }
-  // Maps every page of the files (MappedFile::make_resident): a first touch costs more than the read.
+  // Maps every page of the files (MappedFile::make_resident): a first touch costs more than the
+  // read.
   void make_resident() const {
     for (const MappedFile& file : mappings_) file.make_resident();
   }

@@ -155,8 +155,8 @@ void move(Embed& op, const Mover& mover, Kept& kept) {
 }
 
 void move(AddRmsNorm& op, const Mover& mover, Kept&) {
-  mover.all(op.x, op.add, op.experts.y, op.experts.ids, op.experts.weights,
-            op.experts.shared_gate, op.weight, op.rows, op.out, op.tap);
+  mover.all(op.x, op.add, op.experts.y, op.experts.ids, op.experts.weights, op.experts.shared_gate,
+            op.weight, op.rows, op.out, op.tap);
 }
 
 void move(QuantLinear& op, const Mover& mover, Kept& kept) {
@@ -179,8 +179,7 @@ void move(GatedDelta& op, const Mover& mover, Kept&) {
 }
 
 void move(QkNormRopeAppend& op, const Mover& mover, Kept&) {
-  mover.all(op.q_gate, op.k, op.v, op.q_weight, op.k_weight, op.rope, op.q, op.k_pages,
-            op.v_pages);
+  mover.all(op.q_gate, op.k, op.v, op.q_weight, op.k_weight, op.rope, op.q, op.k_pages, op.v_pages);
 }
 
 void move(Attention& op, const Mover& mover, Kept&) {
@@ -201,23 +200,47 @@ void move(MoeExperts& op, const Mover& mover, Kept& kept) {
   op.shared = &kept.mlps.back();
 }
 
-void move(Sample& op, const Mover& mover, Kept&) { mover.all(op.logits, op.tokens); }
+void move(Sample& op, const Mover& mover, Kept&) {
+  mover.all(op.logits, op.tokens);
+}
 
-void move(CopyPages& op, const Mover& mover, Kept&) { mover(op.pool); }
+void move(CopyPages& op, const Mover& mover, Kept&) {
+  mover(op.pool);
+}
 
-void launch(const Embed& op, CudaContext& context) { embed_cuda(op, context); }
-void launch(const AddRmsNorm& op, CudaContext& context) { add_rms_norm_cuda(op, context); }
-void launch(const QuantLinear& op, CudaContext& context) { quant_linear_cuda(op, context); }
-void launch(const ConvGates& op, CudaContext& context) { conv_gates_cuda(op, context); }
-void launch(const GatedDelta& op, CudaContext& context) { gated_delta_cuda(op, context); }
+void launch(const Embed& op, CudaContext& context) {
+  embed_cuda(op, context);
+}
+void launch(const AddRmsNorm& op, CudaContext& context) {
+  add_rms_norm_cuda(op, context);
+}
+void launch(const QuantLinear& op, CudaContext& context) {
+  quant_linear_cuda(op, context);
+}
+void launch(const ConvGates& op, CudaContext& context) {
+  conv_gates_cuda(op, context);
+}
+void launch(const GatedDelta& op, CudaContext& context) {
+  gated_delta_cuda(op, context);
+}
 void launch(const QkNormRopeAppend& op, CudaContext& context) {
   qk_norm_rope_append_cuda(op, context);
 }
-void launch(const Attention& op, CudaContext& context) { attention_cuda(op, context); }
-void launch(const Route& op, CudaContext& context) { route_cuda(op, context); }
-void launch(const MoeExperts& op, CudaContext& context) { moe_experts_cuda(op, context); }
-void launch(const Sample& op, CudaContext& context) { sample_cuda(op, context); }
-void launch(const CopyPages& op, CudaContext& context) { copy_pages_cuda(op, context); }
+void launch(const Attention& op, CudaContext& context) {
+  attention_cuda(op, context);
+}
+void launch(const Route& op, CudaContext& context) {
+  route_cuda(op, context);
+}
+void launch(const MoeExperts& op, CudaContext& context) {
+  moe_experts_cuda(op, context);
+}
+void launch(const Sample& op, CudaContext& context) {
+  sample_cuda(op, context);
+}
+void launch(const CopyPages& op, CudaContext& context) {
+  copy_pages_cuda(op, context);
+}
 
 }  // namespace
 

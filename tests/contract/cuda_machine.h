@@ -17,10 +17,10 @@ class CudaMachine {
 
   template <class Op>
   Backend<Op> backend() {
-    return {"cuda, " + (blocks_max_ > 3 ? std::string("all") : std::to_string(blocks_max_)) +
-                " blocks",
-            [blocks_max = blocks_max_](const Op& op) { run_on_card(op, blocks_max); },
-            ReferenceRules{true, ProductRule::kRounded16}};
+    return {
+        "cuda, " + (blocks_max_ > 3 ? std::string("all") : std::to_string(blocks_max_)) + " blocks",
+        [blocks_max = blocks_max_](const Op& op) { run_on_card(op, blocks_max); },
+        ReferenceRules{true, ProductRule::kRounded16}};
   }
 
  private:

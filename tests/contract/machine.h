@@ -17,19 +17,39 @@ using Machine = CudaMachine;
 
 #else
 
-inline void run_cpu(const Embed& op, CpuContext& context) { embed_cpu(op, context); }
-inline void run_cpu(const AddRmsNorm& op, CpuContext& context) { add_rms_norm_cpu(op, context); }
-inline void run_cpu(const QuantLinear& op, CpuContext& context) { quant_linear_cpu(op, context); }
-inline void run_cpu(const ConvGates& op, CpuContext& context) { conv_gates_cpu(op, context); }
-inline void run_cpu(const GatedDelta& op, CpuContext& context) { gated_delta_cpu(op, context); }
+inline void run_cpu(const Embed& op, CpuContext& context) {
+  embed_cpu(op, context);
+}
+inline void run_cpu(const AddRmsNorm& op, CpuContext& context) {
+  add_rms_norm_cpu(op, context);
+}
+inline void run_cpu(const QuantLinear& op, CpuContext& context) {
+  quant_linear_cpu(op, context);
+}
+inline void run_cpu(const ConvGates& op, CpuContext& context) {
+  conv_gates_cpu(op, context);
+}
+inline void run_cpu(const GatedDelta& op, CpuContext& context) {
+  gated_delta_cpu(op, context);
+}
 inline void run_cpu(const QkNormRopeAppend& op, CpuContext& context) {
   qk_norm_rope_append_cpu(op, context);
 }
-inline void run_cpu(const Attention& op, CpuContext& context) { attention_cpu(op, context); }
-inline void run_cpu(const Route& op, CpuContext& context) { route_cpu(op, context); }
-inline void run_cpu(const MoeExperts& op, CpuContext& context) { moe_experts_cpu(op, context); }
-inline void run_cpu(const Sample& op, CpuContext& context) { sample_cpu(op, context); }
-inline void run_cpu(const CopyPages& op, CpuContext& context) { copy_pages_cpu(op, context); }
+inline void run_cpu(const Attention& op, CpuContext& context) {
+  attention_cpu(op, context);
+}
+inline void run_cpu(const Route& op, CpuContext& context) {
+  route_cpu(op, context);
+}
+inline void run_cpu(const MoeExperts& op, CpuContext& context) {
+  moe_experts_cpu(op, context);
+}
+inline void run_cpu(const Sample& op, CpuContext& context) {
+  sample_cpu(op, context);
+}
+inline void run_cpu(const CopyPages& op, CpuContext& context) {
+  copy_pages_cpu(op, context);
+}
 
 // n threads; on CUDA 1 is a whole card and 2 one that runs few blocks at a time.
 class Machine : public CpuMachine {

@@ -1,5 +1,5 @@
-// Whatever bytes come in: the header reader and the chat codec refuse or accept, and never crash. The
-// first byte chooses which of them reads the rest.
+// Whatever bytes come in: the header reader and the chat codec refuse or accept, and never crash.
+// The first byte chooses which of them reads the rest.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// An engine without a model: replies are scripts, time is what the test says. The server's tests run
-// on it.
+// An engine without a model: replies are scripts, time is what the test says. The server's tests
+// run on it.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace roost {
 struct FakeEngineOptions {
   // The tokens of a reply, without its end token.
   std::function<std::vector<int32_t>(const EngineRequest&)> script;
-  bool is_endless = false;       // the script is repeated until something else ends the reply
-  int32_t end_token = 0;         // ends a reply whose script is over
+  bool is_endless = false;  // the script is repeated until something else ends the reply
+  int32_t end_token = 0;    // ends a reply whose script is over
   size_t tokens_per_event = 1;
   int64_t context_max = 1000;
   size_t streams_max = 16, queue_max = 64;
@@ -137,9 +137,14 @@ class FakeEngine final : public Engine {
       changed_.notify_all();
       for (auto it = running_.begin(); it != running_.end();)
         it = step(**it) ? running_.erase(it) : std::next(it);
-      if (options_.step.count() > 0) changed_.wait_for(lock, options_.step, [this] {
-        return is_ending_ || !cancelled_.empty();
-      });
+      if (options_.step.count() > 0) {
+        changed_.wait_for(lock, options_.step,
+                          [this] { return is_ending_ || !cancelled_.empty(); });
+      } else {
+        lock.unlock();  // whoever submits or cancels gets its turn
+        std::this_thread::yield();
+        lock.lock();
+      }
     }
   }
 

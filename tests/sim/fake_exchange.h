@@ -1,4 +1,5 @@
-// A connection without a socket: keeps what it is told to send. Its executor is a thread of its own.
+// A connection without a socket: keeps what it is told to send. Its executor is a thread of its
+// own.
 #pragma once
 
 #include <condition_variable>

@@ -14,7 +14,9 @@ DeviceBuffer::DeviceBuffer(size_t n_bytes) : n_bytes_(n_bytes) {
   data_.reset(static_cast<std::byte*>(data));
 }
 
-void DeviceBuffer::Free::operator()(std::byte* data) const { cudaFree(data); }
+void DeviceBuffer::Free::operator()(std::byte* data) const {
+  cudaFree(data);
+}
 
 Tensor DeviceBuffer::tensor(DType dtype, const Shape& shape) const {
   const Tensor view{.data = data_.get(), .dtype = dtype, .shape = shape};
@@ -29,7 +31,9 @@ PinnedBuffer::PinnedBuffer(size_t n_bytes) : n_bytes_(n_bytes) {
   data_.reset(static_cast<std::byte*>(data));
 }
 
-void PinnedBuffer::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
+void PinnedBuffer::Free::operator()(std::byte* data) const {
+  cudaFreeHost(data);
+}
 
 std::byte* DeviceArena::take_bytes(size_t n_bytes) {
   const size_t begin = (used_ + kAlign - 1) / kAlign * kAlign;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kAlign = 256;
 
-cudaStream_t raw_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.raw()); }
+cudaStream_t raw_of(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.raw());
+}
 
 }  // namespace
 
@@ -24,7 +26,9 @@ void Stream::Destroy::operator()(void* stream) const {
   cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
 
-void Stream::wait() const { check(cudaStreamSynchronize(raw_of(*this))); }
+void Stream::wait() const {
+  check(cudaStreamSynchronize(raw_of(*this)));
+}
 
 void Stream::copy_to_device(std::byte* to, const std::byte* from, size_t n_bytes) const {
   check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice, raw_of(*this)));

@@ -33,8 +33,7 @@ __device__ float expert_sum(const Addend& a, int64_t t, int64_t i, int64_t width
   return fmaf(a.shared_gate[t], f32_of(a.y[(t * a.n_slots + a.n_chosen) * width + i]), routed);
 }
 
-__global__ void sm80_add(uint16_t* x, Addend addend, uint16_t* tap, int64_t n_rows,
-                         int64_t width) {
+__global__ void sm80_add(uint16_t* x, Addend addend, uint16_t* tap, int64_t n_rows, int64_t width) {
   const int64_t n = n_rows * width, step = int64_t(gridDim.x) * kThreads;
   for (int64_t at = blockIdx.x * int64_t(kThreads) + threadIdx.x; at < n; at += step) {
     float value = f32_of(x[at]);

@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
 // A warp a row and head: splits merged in ascending order, then the gate.
 __global__ void __launch_bounds__(kThreads) sm80_attention_merge(AttentionCall c) {
   const int lane = threadIdx.x % 32;
-  for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32;
-       item < c.n_rows * c.n_heads; item += int64_t(gridDim.x) * kWarps) {
+  for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * c.n_heads;
+       item += int64_t(gridDim.x) * kWarps) {
     const int64_t r = item / c.n_heads, head = item % c.n_heads;
     const RowPlace place = c.rows[r];
     const float* partials = c.partials + (r * c.n_splits_max * c.n_heads + head) * (c.dim + 2);
@@ -257,8 +257,7 @@ void launch_splits(AttentionCall call, CudaContext& context) {
   const int64_t n_items = call.n_rows * call.n_splits_max * call.kv_heads * call.n_head_tiles;
   while (call.first_item < n_items) {
     const unsigned n_blocks = grid_of(context, n_items - call.first_item);
-    sm80_bf16_attention_split<kTiles>
-        <<<n_blocks, kThreads, n_bytes, stream_of(context)>>>(call);
+    sm80_bf16_attention_split<kTiles><<<n_blocks, kThreads, n_bytes, stream_of(context)>>>(call);
     check_launch();
     call.first_item += n_blocks;
   }

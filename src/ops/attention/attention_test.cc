@@ -275,8 +275,7 @@ std::vector<Fault<Attention, Case>> faults() {
 class AttentionTest : public testing::Test {
  protected:
   Machine one_{1}, two_{2};
-  std::vector<Backend<Attention>> backends_{one_.backend<Attention>(),
-                                            two_.backend<Attention>()};
+  std::vector<Backend<Attention>> backends_{one_.backend<Attention>(), two_.backend<Attention>()};
 
   std::vector<uint16_t> outputs(const Case& c, size_t backend = 0) {
     Memory memory;

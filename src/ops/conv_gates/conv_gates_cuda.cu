@@ -52,8 +52,8 @@ __device__ __forceinline__ uint16_t convolved(const ConvCall& c, const DeltaSpan
   float sum = 0;
 #pragma unroll
   for (int tap = 0; tap < 4; ++tap)
-    sum = fmaf(c.conv_weight[channel * 4 + tap], f32_of(raw_at(c, span, p - 3 + tap, channel)),
-               sum);
+    sum =
+        fmaf(c.conv_weight[channel * 4 + tap], f32_of(raw_at(c, span, p - 3 + tap, channel)), sum);
   return bf16_of(silu_f32(sum));
 }
 
@@ -111,10 +111,8 @@ __global__ void sm80_delta_gates(ConvCall c) {
     const DeltaSpan span = c.spans[row.span];
     const int64_t j = item % c.value_heads;
     const int64_t to = (span.first_packed + row.p) * int64_t(c.value_heads) + j;
-    const float b =
-        packed_at<float>(span, row.p, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
-    const float a =
-        packed_at<float>(span, row.p, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
+    const float b = packed_at<float>(span, row.p, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
+    const float a = packed_at<float>(span, row.p, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
     c.beta[to] = sigmoid_f32(b);
     c.decay[to] = exp_f32(-(exp_f32(c.a_log[j]) * softplus_f32(a + c.dt_bias[j])));
   }
@@ -130,8 +128,8 @@ __device__ __forceinline__ void keep_column(const DeltaSpan& span, int64_t i, in
         packed_at<T>(span, span.store_after + j, i, width, rows, store, n_kept_max);
 }
 
-// A thread takes one channel of a span, or one value head's b and a. What it reads and writes is its
-// own column, so the order inside the thread is all the order needed.
+// A thread takes one channel of a span, or one value head's b and a. What it reads and writes is
+// its own column, so the order inside the thread is all the order needed.
 __global__ void sm80_keep_rows(ConvCall c) {
   const int64_t n_columns = c.n_channels + c.value_heads, n_items = c.n_spans * n_columns;
   for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
@@ -147,8 +145,7 @@ __global__ void sm80_keep_rows(ConvCall c) {
     uint16_t tail[3];
     for (int r = 0; r < 3; ++r) tail[r] = raw_at(c, span, span.store_after - 3 + r, i);
     keep_column(span, i, c.n_channels, c.qkv, c.store_qkv, c.n_kept_max);
-    for (int r = 0; r < 3; ++r)
-      c.tail[(span.slot * int64_t(3) + r) * c.n_channels + i] = tail[r];
+    for (int r = 0; r < 3; ++r) c.tail[(span.slot * int64_t(3) + r) * c.n_channels + i] = tail[r];
   }
 }
 

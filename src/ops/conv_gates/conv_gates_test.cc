@@ -390,8 +390,7 @@ std::vector<int64_t> range(int64_t begin, int64_t end) {
 class ConvGatesTest : public testing::Test {
  protected:
   Machine one_{1}, two_{2};
-  std::vector<Backend<ConvGates>> backends_{one_.backend<ConvGates>(),
-                                            two_.backend<ConvGates>()};
+  std::vector<Backend<ConvGates>> backends_{one_.backend<ConvGates>(), two_.backend<ConvGates>()};
 };
 
 TEST_F(ConvGatesTest, keeps_its_contract) {

@@ -86,8 +86,7 @@ std::vector<Fault<CopyPages, Case>> faults() {
 class CopyPagesTest : public testing::Test {
  protected:
   Machine one_{1}, two_{2};
-  std::vector<Backend<CopyPages>> backends_{one_.backend<CopyPages>(),
-                                            two_.backend<CopyPages>()};
+  std::vector<Backend<CopyPages>> backends_{one_.backend<CopyPages>(), two_.backend<CopyPages>()};
 };
 
 TEST_F(CopyPagesTest, keeps_the_contract) {

@@ -9,9 +9,9 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 128;
-constexpr int kLanes = 4;                      // threads of one value column
-constexpr int kColumns = kThreads / kLanes;    // value columns of a block
-constexpr int kStagedRows = 8;                 // rows whose inputs lie in shared memory at a time
+constexpr int kLanes = 4;                    // threads of one value column
+constexpr int kColumns = kThreads / kLanes;  // value columns of a block
+constexpr int kStagedRows = 8;               // rows whose inputs lie in shared memory at a time
 
 struct DeltaCall {
   const uint16_t *q, *k, *v;
@@ -23,8 +23,8 @@ struct DeltaCall {
   int key_heads, value_heads, key_dim, value_dim;
 };
 
-// Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 1, so that
-// the four lanes of a column meet no bank twice.
+// Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 1, so
+// that the four lanes of a column meet no bank twice.
 template <int kKeys>
 struct Staged {
   static constexpr int kStride = kKeys + 1;
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
         const float y = recur<kKeys>(staged, r, column, lane, state);
         if (is_mine && lane == 0 && p >= span.n_replay)
           c.out[((span.first_row + p - span.n_replay) * int64_t(c.value_heads) + head) *
-                    c.value_dim + col] = bf16_of(y);
+                    c.value_dim +
+                col] = bf16_of(y);
         if (p + 1 != span.store_after || !is_mine) continue;
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
@@ -133,20 +134,19 @@ __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* w
        item += int64_t(gridDim.x) * n_warps) {
     const int64_t at = (rows[item / n_heads] * int64_t(n_heads) + item % n_heads) * dim;
     float squares = 0;
-    for (int i = lane; i < dim; i += 32) squares = fmaf(f32_of(out[at + i]), f32_of(out[at + i]), squares);
+    for (int i = lane; i < dim; i += 32)
+      squares = fmaf(f32_of(out[at + i]), f32_of(out[at + i]), squares);
     const float scale = inverse_sqrt_f32(warp_sum(squares) / float(dim) + eps);
     for (int i = lane; i < dim; i += 32)
-      out[at + i] =
-          bf16_of(f32_of(out[at + i]) * scale * weight[i] * silu_f32(f32_of(z[at + i])));
+      out[at + i] = bf16_of(f32_of(out[at + i]) * scale * weight[i] * silu_f32(f32_of(z[at + i])));
   }
 }
 
 template <int kKeys>
 void launch_rows(const DeltaCall& call, CudaContext& context) {
   const int64_t n_tiles = (call.value_dim + kColumns - 1) / kColumns;
-  sm80_f32_gated_delta_rows<kKeys>
-      <<<grid_of(context, call.n_spans * call.value_heads * n_tiles), kThreads, 0,
-         stream_of(context)>>>(call);
+  sm80_f32_gated_delta_rows<kKeys><<<grid_of(context, call.n_spans * call.value_heads * n_tiles),
+                                     kThreads, 0, stream_of(context)>>>(call);
   check_launch();
 }
 

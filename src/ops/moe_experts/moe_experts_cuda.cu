@@ -72,27 +72,27 @@ __global__ void __launch_bounds__(kListThreads)
   }
 }
 
-// One of the two launches over all experts and their 64-output tiles; a block walks over the rows of
-// its expert. is_down: inner rows to y, else x to inner rows.
+// One of the two launches over all experts and their 64-output tiles; a block walks over the rows
+// of its expert. is_down: inner rows to y, else x to inner rows.
 struct ExpertCall {
   const ExpertBytes* experts;
   WeightView gate, up, down;  // of every expert, but for its bytes
-  int64_t n_experts, n_tiles;
-  Lists lists;         // of routed experts
-  int64_t n_all;       // the shared expert's rows; 0: the call is over routed experts
-  const uint16_t* x;   // [T, h]
-  uint16_t* inner;     // [places, mi]
-  uint16_t* y;         // [T, n_slots, h]
+  int64_t n_experts, n_tiles, first_item;
+  Lists lists;        // of routed experts
+  int64_t n_all;      // the shared expert's rows; 0: the call is over routed experts
+  const uint16_t* x;  // [T, h]
+  uint16_t* inner;    // [places, mi]
+  uint16_t* y;        // [T, n_slots, h]
   int64_t n_chosen, n_slots;
-  bool in_quarters;    // of the down product
+  bool in_quarters;  // of the down product
 };
 
 template <bool is_down>
 __device__ __forceinline__ void run_rows(const ExpertCall& call, const ExpertBytes& expert,
-                                         const int32_t* places, int64_t n_places,
-                                         int64_t first_row, ProductTile<kTokens>& tile) {
-  const WeightView w = is_down ? with_bytes(call.down, expert.down)
-                               : with_bytes(call.gate, expert.gate);
+                                         const int32_t* places, int64_t n_places, int64_t first_row,
+                                         ProductTile<kTokens>& tile) {
+  const WeightView w =
+      is_down ? with_bytes(call.down, expert.down) : with_bytes(call.gate, expert.gate);
   for (int64_t begin = 0; begin < n_places; begin += kTokens) {
     const auto place_of = [&](int token) {
       return places == nullptr ? begin + token : int64_t(places[begin + token]);
@@ -120,9 +120,9 @@ __device__ __forceinline__ void run_rows(const ExpertCall& call, const ExpertByt
       if (begin + token >= n_places || r >= w.n_out) return;
       const int64_t place = place_of(token);
       if constexpr (is_down) {
-        const int64_t slot =
-            places == nullptr ? place * call.n_slots + call.n_chosen
-                              : place / call.n_chosen * call.n_slots + place % call.n_chosen;
+        const int64_t slot = places == nullptr
+                                 ? place * call.n_slots + call.n_chosen
+                                 : place / call.n_chosen * call.n_slots + place % call.n_chosen;
         call.y[slot * w.n_out + r] = bf16_of(value);
       } else {
         call.inner[place * w.n_out + r] = bf16_of(value);
@@ -134,23 +134,27 @@ __device__ __forceinline__ void run_rows(const ExpertCall& call, const ExpertByt
 template <bool is_down>
 __global__ void __launch_bounds__(kProductThreads) sm80_qx_bf16_experts(ExpertCall call) {
   __shared__ ProductTile<kTokens> tile;
-  const int64_t n_items = call.n_experts * call.n_tiles;
-  for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
-    const int64_t e = item / call.n_tiles, first_row = item % call.n_tiles * kProductOutputs;
-    const bool is_shared = call.n_all > 0;
-    const int32_t begin = is_shared ? 0 : call.lists.first[e];
-    const int64_t n_places = is_shared ? call.n_all : call.lists.first[e + 1] - begin;
-    run_rows<is_down>(call, call.experts[e], is_shared ? nullptr : call.lists.order + begin,
-                      n_places, first_row, tile);
-  }
+  const int64_t item = call.first_item + blockIdx.x;
+  const int64_t e = item / call.n_tiles, first_row = item % call.n_tiles * kProductOutputs;
+  const bool is_shared = call.n_all > 0;
+  const int32_t begin = is_shared ? 0 : call.lists.first[e];
+  const int64_t n_places = is_shared ? call.n_all : call.lists.first[e + 1] - begin;
+  run_rows<is_down>(call, call.experts[e], is_shared ? nullptr : call.lists.order + begin, n_places,
+                    first_row, tile);
 }
 
+// One item a block, in as many launches as the largest grid makes necessary: a loop over items in
+// the kernel costs registers that it does not have.
 template <bool is_down>
 void launch(ExpertCall call, int64_t n_out, CudaContext& context) {
   call.n_tiles = (n_out + kProductOutputs - 1) / kProductOutputs;
-  sm80_qx_bf16_experts<is_down><<<grid_of(context, call.n_experts * call.n_tiles),
-                                  kProductThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  const int64_t n_items = call.n_experts * call.n_tiles;
+  while (call.first_item < n_items) {
+    const unsigned n_blocks = grid_of(context, n_items - call.first_item);
+    sm80_qx_bf16_experts<is_down><<<n_blocks, kProductThreads, 0, stream_of(context)>>>(call);
+    check_launch();
+    call.first_item += n_blocks;
+  }
 }
 
 ExpertBytes bytes_of(const GatedMlp& mlp) {

@@ -57,8 +57,7 @@ __global__ void sm80_bf16_qk_norm_rope_append(RopeCall c) {
     }
     const int g = unit - c.n_heads;
     const int64_t from = (int64_t(place.row) * c.kv_heads + g) * c.dim;
-    const int64_t to =
-        ((int64_t(place.page) * c.kv_heads + g) * kPageTokens + place.slot) * c.dim;
+    const int64_t to = ((int64_t(place.page) * c.kv_heads + g) * kPageTokens + place.slot) * c.dim;
     turn_head(c.k + from, c.k_weight, rope, c, c.k_pages + to);
     for (int i = threadIdx.x % 32; i < c.dim; i += 32) c.v_pages[to + i] = c.v[from + i];
   }
@@ -72,8 +71,8 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
   for (const RowSpan& span : op.spans) {
     for (int32_t r = 0; r < span.n_rows; ++r) {
       const int32_t token = span.first_index + r;
-      places.push_back({span.first_row + r, span.page_table[token / kPageTokens],
-                        token % kPageTokens});
+      places.push_back(
+          {span.first_row + r, span.page_table[token / kPageTokens], token % kPageTokens});
     }
   }
   RopeCall call{.q_gate = bf16_data(op.q_gate), .k = bf16_data(op.k), .v = bf16_data(op.v)};

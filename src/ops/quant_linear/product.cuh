@@ -1,5 +1,6 @@
-// The plain matrix product of the card: a block multiplies 64 weight rows with up to kTokens rows of
-// activations. quant_linear and moe_experts are made of it, so their products have the same bits.
+// The plain matrix product of the card: a block multiplies 64 weight rows with up to kTokens rows
+// of activations. quant_linear and moe_experts are made of it, so their products have the same
+// bits.
 //
 // Arithmetic of an output, whatever kTokens is and wherever the output lies in the tile: weights
 // r16(scale·code + bias), activations as they are, k16 steps of mma in ascending order from a zero
@@ -12,8 +13,8 @@
 namespace roost::cuda {
 
 inline constexpr int kProductThreads = 128;
-inline constexpr int kProductOutputs = 64;  // 16 a warp
-inline constexpr int kProductInputs = 64;   // decoded at a time
+inline constexpr int kProductOutputs = 64;                 // 16 a warp
+inline constexpr int kProductInputs = 64;                  // decoded at a time
 inline constexpr int kProductStride = kProductInputs + 8;  // fragments of 8 rows meet no bank twice
 
 // kTokens: 8, 32 or 64.
@@ -155,8 +156,7 @@ __device__ __forceinline__ void for_sums(const float (&sums)[kTokens / 8][4], co
 
 // silu(gate)·up, into gate.
 template <int kColumns>
-__device__ __forceinline__ void swiglu(float (&gate)[kColumns][4],
-                                       const float (&up)[kColumns][4]) {
+__device__ __forceinline__ void swiglu(float (&gate)[kColumns][4], const float (&up)[kColumns][4]) {
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
@@ -165,6 +165,8 @@ __device__ __forceinline__ void swiglu(float (&gate)[kColumns][4],
 }
 
 // Quarters are whole tiles of inputs only where 256 divides n_in; other matrices are chains.
-inline bool has_quarters(const QuantMatrix& w) { return w.n_in % (4 * kProductInputs) == 0; }
+inline bool has_quarters(const QuantMatrix& w) {
+  return w.n_in % (4 * kProductInputs) == 0;
+}
 
 }  // namespace roost::cuda

@@ -14,8 +14,8 @@ struct LinearCall {
   bool in_quarters, is_pair;
 };
 
-// A block takes 64 outputs of kTokens rows at a time; rows of one weight tile lie next to each other
-// in the order of items, so the tile stays in L2.
+// A block takes 64 outputs of kTokens rows at a time; rows of one weight tile lie next to each
+// other in the order of items, so the tile stays in L2.
 template <int kTokens>
 __global__ void __launch_bounds__(kProductThreads)
     sm80_qx_bf16_linear(WeightView w, WeightView up, LinearCall call) {
@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(kProductThreads)
 template <int kTokens>
 void launch(const WeightView& w, const WeightView& up, const LinearCall& call,
             CudaContext& context) {
-  const int64_t n_items = (w.n_out + kProductOutputs - 1) / kProductOutputs *
-                          ((call.n_rows + kTokens - 1) / kTokens);
-  sm80_qx_bf16_linear<kTokens><<<grid_of(context, n_items), kProductThreads, 0,
-                                 stream_of(context)>>>(w, up, call);
+  const int64_t n_items =
+      (w.n_out + kProductOutputs - 1) / kProductOutputs * ((call.n_rows + kTokens - 1) / kTokens);
+  sm80_qx_bf16_linear<kTokens>
+      <<<grid_of(context, n_items), kProductThreads, 0, stream_of(context)>>>(w, up, call);
   check_launch();
 }
 

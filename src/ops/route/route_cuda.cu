@@ -29,8 +29,7 @@ __device__ __forceinline__ Choice next_choice(const float* logits, int n_experts
     if (comes_before(last, candidate) && comes_before(candidate, best)) best = candidate;
   }
   for (int step = 16; step > 0; step /= 2) {
-    const Choice other{__shfl_xor_sync(~0u, best.logit, step),
-                       __shfl_xor_sync(~0u, best.id, step)};
+    const Choice other{__shfl_xor_sync(~0u, best.logit, step), __shfl_xor_sync(~0u, best.id, step)};
     if (comes_before(other, best)) best = other;
   }
   return best;

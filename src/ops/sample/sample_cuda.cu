@@ -11,15 +11,15 @@ using namespace cuda;
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kBins = 2048;      // of falling weight, e^(-1/64) apart
-constexpr int kPartIds = 4096;   // of a partial sum of S
+constexpr int kBins = 2048;     // of falling weight, e^(-1/64) apart
+constexpr int kPartIds = 4096;  // of a partial sum of S
 
 struct SampleCall {
   const float* logits;
   const SampleParams* params;
   int32_t* tokens;
-  double* weights;   // [blocks, n_tokens]
-  uint64_t* keys;    // [blocks, n_keys_max]
+  double* weights;  // [blocks, n_tokens]
+  uint64_t* keys;   // [blocks, n_keys_max]
   int64_t n_rows, n_vocabulary, n_tokens, n_keys_max;
 };
 
@@ -44,8 +44,8 @@ __device__ uint64_t mix(uint64_t x) {
 }
 
 __device__ double noise_of(const SampleParams& p, int32_t id) {
-  const uint64_t row = mix(mix(p.seed + 0x9E3779B97F4A7C15u) ^
-                           (uint64_t(p.position) * 0xD1B54A32D192ED03u));
+  const uint64_t row =
+      mix(mix(p.seed + 0x9E3779B97F4A7C15u) ^ (uint64_t(p.position) * 0xD1B54A32D192ED03u));
   const uint64_t bits = mix(row ^ uint64_t(id));
   return -log(-log(double(bits >> 11) * 0x1p-53 + 0x1p-54));
 }
@@ -172,8 +172,7 @@ __device__ int last_bin(const float* z, const double* weights, int64_t n, double
   if (threadIdx.x == 0) {
     unsigned long long sum = 0;
     int bin = 0;
-    while (bin < kBins - 1 && !(double(sum += s.bins[bin]) * 0x1p-40 >= wanted * (1 + 1e-9)))
-      ++bin;
+    while (bin < kBins - 1 && !(double(sum += s.bins[bin]) * 0x1p-40 >= wanted * (1 + 1e-9))) ++bin;
     s.picked = uint64_t(bin);
     s.n_found = 0;
   }
@@ -200,8 +199,8 @@ __device__ void sort_falling(uint64_t* keys, int64_t n) {
 }
 
 // The shortest prefix, in falling order, whose sum reaches top_p·S, at least one.
-__device__ void keep_top_p(const float* z, const double* weights, int64_t n,
-                           const SampleParams& p, uint64_t* keys, RowState& s) {
+__device__ void keep_top_p(const float* z, const double* weights, int64_t n, const SampleParams& p,
+                           uint64_t* keys, RowState& s) {
   add_up(weights, n, s);
   const double wanted = p.top_p * s.total;
   const int bin = last_bin(z, weights, n, wanted, p.temperature, s);
@@ -220,7 +219,8 @@ __device__ void keep_top_p(const float* z, const double* weights, int64_t n,
   if (threadIdx.x == 0) {
     double sum = 0;
     int n_kept = 0;
-    while (n_kept < s.n_found && (n_kept == 0 || sum < wanted)) sum += weights[id_of(keys[n_kept++])];
+    while (n_kept < s.n_found && (n_kept == 0 || sum < wanted))
+      sum += weights[id_of(keys[n_kept++])];
     s.threshold = keys[n_kept - 1];
   }
   __syncthreads();
@@ -244,7 +244,8 @@ __device__ int32_t draw(const float* z, const double* weights, int64_t n, const 
   __syncthreads();
   for (int i = 0; i < kThreads; ++i) {
     if (winners[i] < 0) continue;
-    const bool is_better = winner < 0 || s.parts[i] > best || (s.parts[i] == best && winners[i] < winner);
+    const bool is_better =
+        winner < 0 || s.parts[i] > best || (s.parts[i] == best && winners[i] < winner);
     if (is_better) best = s.parts[i], winner = winners[i];
   }
   return winner;
