@@ -76,7 +76,7 @@ class Engine {
                                                 const EngineOptions& options, const Clock& clock);
   virtual ~Engine() = default;  // ends running requests with kCancelled, joins the thread
 
-  // Any thread. Refuses request.too_long, request.empty_prompt, queue.full, memory.never_fits,
+  // Any thread. Refuses request.too_long, request.empty_prompt, queue.full,
   // server.draining.
   virtual Result<RequestId> submit(EngineRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;  // any thread; unknown or finished ids are fine
