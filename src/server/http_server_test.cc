@@ -179,8 +179,7 @@ class HttpServerTest : public testing::Test {
   }
 
   HttpOptions options_;
-  SeededRandom random_{11};
-  Service service_{ServiceOptions(), system_clock(), random_};
+  Service service_{ServiceOptions(), system_clock(), system_random()};
   FakeModel fake_;
   std::unique_ptr<HttpServer> server_;
 };
