@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "model/qwen35.h"
@@ -19,7 +20,9 @@ struct EngineOptions {
   bool has_cache = true;     // keep prefixes of earlier requests
   std::optional<size_t> cache_bytes;  // of pages and snapshots beside what running streams need;
                                       // absent: a third of what is left
-  int64_t snapshot_every = 2048;      // tokens between the states kept inside a long prompt
+  std::string cache_folder;           // keeps prefixes beyond the process; empty: nothing does
+  uint64_t cache_disk_bytes = uint64_t{32} << 30;  // of its files
+  int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
 
   // Steps.
   int64_t chunk_rows_max = 512;      // rows of one step
