@@ -29,12 +29,19 @@ using DF = hn::ScalableTag<float>;
 using DI32 = hn::ScalableTag<int32_t>;
 using DI16 = hn::ScalableTag<int16_t>;
 using DU16 = hn::ScalableTag<uint16_t>;
+using LaneIndices = decltype(hn::SetTableIndices(DF(), static_cast<const int32_t*>(nullptr)));
+
+// Vectors that a lambda takes or gives must stay in registers.
+#define ROOST_INLINE __attribute__((always_inline))
 
 constexpr int kLanesMax = HWY_MAX_BYTES / 4;  // 32-bit lanes
 constexpr int kRowsPerPass = 8;               // rows that share one unpacking
-// Up to so many rows, two outputs share the loads of the rows: the accumulators and the unpacked
-// codes of both must fit the registers.
-constexpr int kRowsOfTwoOutputs = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM ? 4 : 2;
+// Outputs that share the loads of so many rows: the accumulators and the unpacked codes of all must
+// fit the registers.
+constexpr int outputs_per_pass(int n_rows) {
+  if (HWY_MAX_BYTES == 64 || HWY_ARCH_ARM) return n_rows == 1 ? 4 : n_rows <= 4 ? 2 : 1;
+  return n_rows <= 2 ? 2 : 1;
+}
 // Codes are read once, in order. So far ahead, and into L2 alone: L1 has too few lines in flight to
 // keep up with the memory.
 constexpr size_t kPrefetchBytes = 8192, kPrefetchFactorBytes = 1024;
@@ -173,70 +180,82 @@ const LaneGroups& lane_groups(int group) {
   return group == 32 ? of_32 : group == 64 ? of_64 : of_128;
 }
 
+// One value for each of kOut <= 4 outputs, made by f(output).
+template <class T, int kOut>
+struct PerOutput {
+  T t0, t1, t2, t3;
+
+  template <class Function>
+  HWY_INLINE explicit PerOutput(const Function& f)
+      : t0(f(0)), t1(f(kOut > 1 ? 1 : 0)), t2(f(kOut > 2 ? 2 : 0)), t3(f(kOut > 2 ? 3 : 0)) {}
+  HWY_INLINE const T& operator[](int o) const {
+    return o == 0 ? t0 : o == 1 ? t1 : o == 2 ? t2 : t3;
+  }
+};
+
 // y[o·kRows + r] = W[o] · x[r] for kOut neighbouring weight rows, which share the loads of x, and
-// kRows rows of x. w: the first weight row; the second lies row_bytes of codes and factor_bytes of
-// factors behind it.
+// kRows rows of x. w: the first weight row; the next ones lie row_bytes of codes and
+// factor_row_bytes of factors behind each other.
 template <int kC, int kOut, int kRows>
 void affine_rows(const WeightRow& w, size_t row_bytes, size_t factor_row_bytes, int64_t n_groups,
                  int group, const LaneGroups& groups, const int16_t* const* x,
                  const float* const* sums, const float* scales, float* y) {
-  static_assert(kOut == 1 || kOut == 2);
   const DF df;
   const size_t n_lanes = lanes();
   const int64_t vector_codes = static_cast<int64_t>(2 * n_lanes) * kC;
   const size_t factor_bytes = w.is_bf16 ? 2 : 4;
-  const size_t second_codes = kOut == 2 ? row_bytes : 0;
-  const size_t second_factors = kOut == 2 ? factor_row_bytes : 0;
-  Accumulators<kOut * kRows> acc;  // i = r·kOut + o: both outputs of a row follow each other
+  using Vectors = PerOutput<hn::Vec<DF>, kOut>;
+  Accumulators<kOut * kRows> acc;  // i = r·kOut + o: the outputs of a row follow each other
   acc.each([&](int, hn::Vec<DF>& a) HWY_ATTR { a = hn::Zero(df); });
-  const auto add_vector = [&](const uint8_t* codes0, const uint8_t* codes1, hn::Vec<DF> scale0,
-                              hn::Vec<DF> scale1, int64_t code) HWY_ATTR
-      __attribute__((always_inline)) {
-        const Unpacked<kC> w0(codes0), w1(codes1);
-        acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR {
-          const int16_t* x_here = x[i / kOut] + code;
-          const bool first = i % kOut == 0;
-          const auto sum = first ? w0.integer_sum(x_here) : w1.integer_sum(x_here);
-          a = hn::MulAdd(hn::ConvertTo(df, sum), first ? scale0 : scale1, a);
-        });
-      };
+  // codes: of the first output; the others' lie `stride` bytes behind each other.
+  const auto add_vector = [&](const uint8_t* codes, size_t stride, const Vectors& scale,
+                              LaneIndices lane, int64_t code) HWY_ATTR ROOST_INLINE {
+    const PerOutput<Unpacked<kC>, kOut> unpacked([&](int o) HWY_ATTR ROOST_INLINE {
+      return Unpacked<kC>(codes + static_cast<size_t>(o) * stride);
+    });
+    const Vectors lane_scale(
+        [&](int o) HWY_ATTR ROOST_INLINE { return hn::TableLookupLanes(scale[o], lane); });
+    acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
+      const auto sum = unpacked[i % kOut].integer_sum(x[i / kOut] + code);
+      a = hn::MulAdd(hn::ConvertTo(df, sum), lane_scale[i % kOut], a);
+    });
+  };
 
   int64_t code = 0;  // index of the next vector's first code
   for (int64_t g = 0; g < n_groups; g += static_cast<int64_t>(n_lanes)) {
     const size_t n_here = std::min(n_lanes, static_cast<size_t>(n_groups - g));
-    const uint8_t* scales_here = w.scales + static_cast<size_t>(g) * factor_bytes;
-    const uint8_t* biases_here = w.biases + static_cast<size_t>(g) * factor_bytes;
-    prefetch(scales_here, kPrefetchFactorBytes);
-    prefetch(biases_here, kPrefetchFactorBytes);
-    const auto scale0 = load_factors(scales_here, w.is_bf16, n_here);
-    const auto scale1 = load_factors(scales_here + second_factors, w.is_bf16, n_here);
+    const auto load = [&](const uint8_t* factors) HWY_ATTR ROOST_INLINE {
+      const uint8_t* here = factors + static_cast<size_t>(g) * factor_bytes;
+      prefetch(here, kPrefetchFactorBytes);
+      return Vectors([&](int o) HWY_ATTR ROOST_INLINE {
+        return load_factors(here + static_cast<size_t>(o) * factor_row_bytes, w.is_bf16, n_here);
+      });
+    };
+    const Vectors scale = load(w.scales);
     const int64_t run_end = (g + static_cast<int64_t>(n_here)) * group;
     int j = 0;
     for (; code + vector_codes <= run_end; code += vector_codes, ++j) {
       const uint8_t* codes = w.codes + code * 2 / kC;
-      prefetch(codes, kPrefetchBytes);
-      if constexpr (kOut == 2) prefetch(codes + second_codes, kPrefetchBytes);
-      const auto lane = hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes);
-      add_vector(codes, codes + second_codes, hn::TableLookupLanes(scale0, lane),
-                 hn::TableLookupLanes(scale1, lane), code);
+      for (int o = 0; o < kOut; ++o)
+        prefetch(codes + static_cast<size_t>(o) * row_bytes, kPrefetchBytes);
+      add_vector(codes, row_bytes, scale,
+                 hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes), code);
     }
-    if (code < run_end) {  // the row's last codes fill no vector
-      alignas(HWY_MAX_BYTES) uint8_t padded[2][HWY_MAX_BYTES] = {};
-      const auto n_bytes = static_cast<size_t>((run_end - code) * 2 / kC);
-      std::memcpy(padded[0], w.codes + code * 2 / kC, n_bytes);
-      std::memcpy(padded[1], w.codes + code * 2 / kC + second_codes, n_bytes);
-      const auto lane = hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes);
-      add_vector(padded[0], padded[1], hn::TableLookupLanes(scale0, lane),
-                 hn::TableLookupLanes(scale1, lane), code);
+    if (code < run_end) {  // the rows' last codes fill no vector
+      alignas(HWY_MAX_BYTES) uint8_t padded[kOut][HWY_MAX_BYTES] = {};
+      for (size_t o = 0; o < kOut; ++o)
+        std::memcpy(padded[o], w.codes + code * 2 / kC + o * row_bytes,
+                    static_cast<size_t>((run_end - code) * 2 / kC));
+      add_vector(padded[0], HWY_MAX_BYTES, scale,
+                 hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes), code);
       code = run_end;
     }
-    const auto bias0 = load_factors(biases_here, w.is_bf16, n_here);
-    const auto bias1 = load_factors(biases_here + second_factors, w.is_bf16, n_here);
-    acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR {
-      a = hn::MulAdd(i % kOut == 0 ? bias0 : bias1, hn::LoadU(df, sums[i / kOut] + g), a);
+    const Vectors bias = load(w.biases);
+    acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
+      a = hn::MulAdd(bias[i % kOut], hn::LoadU(df, sums[i / kOut] + g), a);
     });
   }
-  acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR {
+  acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
     y[i % kOut * kRows + i / kOut] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[i / kOut];
   });
 }
@@ -255,7 +274,7 @@ template <int kC, int kRows>
 void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
                  const int32_t* row_ids, float* out, int64_t out_stride, std::byte* scratch) {
   // Widths that must be expanded have scratch for one row.
-  constexpr int kOut = kC != 1 && kRows <= kRowsOfTwoOutputs ? 2 : 1;
+  constexpr int kOut = kC == 1 ? 1 : outputs_per_pass(kRows);
   const int16_t* values[kRows];
   const float* sums[kRows];
   float scales[kRows];
