@@ -213,8 +213,8 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   steps.done("weights",
              fmt::format("{} MiB mapped, {} MiB owned", mib(shared_weights->bytes_mapped),
                          mib(shared_weights->bytes_owned)));
-  steps.done("residency", make_resident(*shared_weights) ? "weights are in memory"
-                                                         : "weights are larger than memory");
+  ROOST_TRY(const bool is_resident, make_resident(*shared_weights));
+  steps.done("residency", is_resident ? "weights are in memory" : "weights are larger than memory");
 
   EngineOptions engine_options = options.engine;
   engine_options.n_tokens = model.tokenizer.n_tokens();
