@@ -113,6 +113,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, int64_t{1} << 30));
   LoadOptions out;
   out.folder = line.model;
+  out.device = flags.device;
   out.template_file = flags.chat_template;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include "base/memory.h"
 #include "cache/id_pool.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -58,12 +57,12 @@ class EngineImpl final : public Engine {
   const MemoryPlan plan_;
   const Clock& clock_;
 
-  ThreadPool pool_;
   std::unique_ptr<Ops> ops_;
   Qwen35 model_;
   ModelState state_;
   IdPool pages_, slots_;
-  Buffer logits_, drawn_;
+  Buffer logits_, drawn_;              // of the backend's device
+  std::vector<int32_t> drawn_tokens_;  // what was drawn, on the host
 
   // Engine thread only.
   std::vector<SequencePtr> running_;  // in order of admission
@@ -98,6 +97,7 @@ MemoryPlan plan_memory(const ModelWeights& weights, EngineOptions& options) {
   const ModelConfig& c = weights.config;
   if (options.context_max <= 0) options.context_max = c.context_max;
   if (options.n_threads <= 0) options.n_threads = n_usable_cpus();
+  if (!options.hardware) options.hardware = make_cpu_hardware(options.n_threads);
   if (options.n_tokens <= 0) options.n_tokens = c.vocabulary;
   options.chunk_rows_max = std::max<int64_t>(options.chunk_rows_max, options.streams_max);
 
@@ -105,7 +105,7 @@ MemoryPlan plan_memory(const ModelWeights& weights, EngineOptions& options) {
   plan.weights_mapped = weights.bytes_mapped;
   plan.weights_owned = weights.bytes_owned;
   const size_t page_bytes = ModelState::bytes_per_page(c, DType::kBF16);
-  const size_t available = available_memory_bytes();
+  const size_t available = options.hardware->device().available_bytes();
   int64_t n_pages = div_ceil(options.context_max, kPageTokens) +
                     (options.streams_max - 1) *
                         div_ceil(std::min(kOtherStreamTokens, options.context_max), kPageTokens);
@@ -124,7 +124,7 @@ MemoryPlan plan_memory(const ModelWeights& weights, EngineOptions& options) {
   plan.scratch =
       Qwen35::scratch_bytes(c, DType::kBF16, options.chunk_rows_max, options.chunk_rows_max) +
       static_cast<size_t>(options.streams_max * c.vocabulary) * sizeof(float);
-  plan.workspace = cpu_workspace_bytes(limits_for(weights, options), options.n_threads);
+  plan.workspace = options.hardware->workspace_bytes(limits_for(weights, options));
   return plan;
 }
 
@@ -134,16 +134,16 @@ EngineImpl::EngineImpl(std::shared_ptr<const ModelWeights> weights, const Engine
       options_(options),
       plan_(plan),
       clock_(clock),
-      pool_(options.n_threads),
-      ops_(make_cpu_ops(pool_, limits_for(*weights_, options))),
+      ops_(options.hardware->make_ops(limits_for(*weights_, options))),
       model_(*weights_, *ops_, options.chunk_rows_max, options.chunk_rows_max),
       state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots,
-                                kReplayRowsMax)),
+                                kReplayRowsMax, ops_->device())),
       pages_(plan.n_pages),
       slots_(plan.n_slots),
-      logits_(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) *
-              sizeof(float)),
-      drawn_(static_cast<size_t>(options.streams_max) * sizeof(int32_t)) {
+      logits_(ops_->device().take(
+          static_cast<size_t>(options.streams_max * weights_->config.vocabulary) * sizeof(float))),
+      drawn_(ops_->device().take(static_cast<size_t>(options.streams_max) * sizeof(int32_t))),
+      drawn_tokens_(static_cast<size_t>(options.streams_max)) {
   const auto n_streams = static_cast<size_t>(options.streams_max);
   const auto n_rows = static_cast<size_t>(options.chunk_rows_max);
   running_.reserve(n_streams);
@@ -383,9 +383,10 @@ void EngineImpl::sample_step() {
                    .params = sample_params_,
                    .n_tokens = options_.n_tokens,
                    .tokens = drawn});
+  ops_->device().read(drawn_tokens_.data(), drawn.data, drawn.n_bytes());
   for (int64_t i = 0; i < n_logits; ++i) {
     Sequence& s = *running_[static_cast<size_t>(logit_sequences_[static_cast<size_t>(i)])];
-    const int32_t token = drawn.as<int32_t>()[i];
+    const int32_t token = drawn_tokens_[static_cast<size_t>(i)];
     if (token < 0) {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
@@ -469,7 +470,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeight
                                                const EngineOptions& options, const Clock& clock) {
   EngineOptions chosen = options;
   const MemoryPlan plan = plan_memory(*weights, chosen);
-  const size_t available = available_memory_bytes();
+  const size_t available = chosen.hardware->device().available_bytes();
   const size_t to_take = plan.pages + plan.slots + plan.scratch + plan.workspace;
   if (available > 0 && to_take > available) {
     return Error{Refusal::MemoryTooSmall, "need " + std::to_string(to_take) +

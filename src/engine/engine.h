@@ -53,7 +53,8 @@ struct EngineOptions {
   int64_t chunk_rows_max = 512;          // prompt rows of one step
   int64_t prompt_rows_beside_max = 256;  // of a step that also decodes
   int n_threads = 0;                     // 0: all usable CPUs
-  int64_t n_tokens = 0;  // ids [n_tokens, V) are padding and never drawn; 0: none are
+  std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
+  int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
   int64_t reserved_new_tokens =
       2048;  // a request starts with pages for its prompt and this many new tokens
   size_t queue_max = 64;

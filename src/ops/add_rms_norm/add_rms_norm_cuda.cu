@@ -86,16 +86,13 @@ void add_rms_norm_cuda(const AddRmsNorm& op, CudaContext& context) {
       addend.n_slots = sum.y.dim(1);
       addend.n_experts = sum.n_experts;
     }
-    sm80_add<<<grid_for_threads(context, n_rows * width, kThreads), kThreads, 0,
-               stream_of(context)>>>(bf16_data(op.x), addend, bf16_data(op.tap), n_rows, width);
-    check_launch();
+    launch_kernel(context, sm80_add, grid_for_threads(context, n_rows * width, kThreads), kThreads,
+                  0, bf16_data(op.x), addend, bf16_data(op.tap), n_rows, width);
   }
   if (!op.out.exists()) return;
   const int64_t n_out = op.out.dim(0);
-  sm80_rms_norm<<<grid_of(context, n_out), kThreads, 0, stream_of(context)>>>(
-      bf16_data(op.x), f32_data(op.weight), i32_data(op.rows), bf16_data(op.out), n_out, width,
-      op.eps);
-  check_launch();
+  launch_kernel(context, sm80_rms_norm, grid_of(context, n_out), kThreads, 0, bf16_data(op.x),
+                f32_data(op.weight), i32_data(op.rows), bf16_data(op.out), n_out, width, op.eps);
 }
 
 }  // namespace roost

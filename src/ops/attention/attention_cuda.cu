@@ -257,8 +257,7 @@ void launch_splits(AttentionCall call, CudaContext& context) {
   const int64_t n_items = call.n_rows * call.n_splits_max * call.kv_heads * call.n_head_tiles;
   while (call.first_item < n_items) {
     const unsigned n_blocks = grid_of(context, n_items - call.first_item);
-    sm80_bf16_attention_split<kTiles><<<n_blocks, kThreads, n_bytes, stream_of(context)>>>(call);
-    check_launch();
+    launch_kernel(context, sm80_bf16_attention_split<kTiles>, n_blocks, kThreads, n_bytes, call);
     call.first_item += n_blocks;
   }
 }
@@ -272,8 +271,7 @@ void launch(const AttentionCall& call, CudaContext& context) {
     launch_splits<16>(call, context);
   }
   const int64_t n_blocks = (call.n_rows * call.n_heads + kWarps - 1) / kWarps;
-  sm80_attention_merge<<<grid_of(context, n_blocks), kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_attention_merge, grid_of(context, n_blocks), kThreads, 0, call);
 }
 
 int32_t splits_of(int32_t position) {
@@ -307,7 +305,7 @@ void attention_cuda(const Attention& op, CudaContext& context) {
   call.k_pages = bf16_data(op.k_pages);
   call.v_pages = bf16_data(op.v_pages);
   call.out = bf16_data(op.out);
-  call.pages = context.staging.push(std::span<const int32_t>(pages));
+  call.pages = context.push(std::span<const int32_t>(pages));
   call.n_heads = static_cast<int>(op.q.dim(1));
   call.kv_heads = static_cast<int>(op.k_pages.dim(1));
   call.dim = static_cast<int>(op.q.dim(2));
@@ -323,7 +321,7 @@ void attention_cuda(const Attention& op, CudaContext& context) {
   const size_t n_together = std::min(rows.size(), n_fit);
   ROOST_CHECK(n_together >= 1);
   call.partials = context.scratch.take<float>(n_together * row_floats);
-  const RowPlace* places = context.staging.push(std::span<const RowPlace>(rows));
+  const RowPlace* places = context.push(std::span<const RowPlace>(rows));
   for (size_t begin = 0; begin < rows.size(); begin += n_together) {
     call.rows = places + begin;
     call.n_rows = static_cast<int64_t>(std::min(n_together, rows.size() - begin));

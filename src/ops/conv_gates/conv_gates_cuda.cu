@@ -184,26 +184,24 @@ void conv_gates_cuda(const ConvGates& op, CudaContext& context) {
       rows.push_back({static_cast<int32_t>(s), p});
   }
   ConvCall call = call_of(op);
-  call.spans = context.staging.push(op.spans);
-  call.rows = context.staging.push(std::span<const PackedRow>(rows));
+  call.spans = context.push(op.spans);
+  call.rows = context.push(std::span<const PackedRow>(rows));
   call.n_spans = static_cast<int64_t>(op.spans.size());
   call.n_rows = static_cast<int64_t>(rows.size());
-  const cudaStream_t stream = stream_of(context);
   if (call.n_rows > 0) {
-    sm80_bf16_conv_keys<<<grid_of(context, (call.n_rows * call.key_heads + kWarps - 1) / kWarps),
-                          kThreads, 0, stream>>>(call);
-    check_launch();
+    launch_kernel(context, sm80_bf16_conv_keys,
+                  grid_of(context, (call.n_rows * call.key_heads + kWarps - 1) / kWarps), kThreads,
+                  0, call);
     const int64_t n_values = call.n_rows * call.value_heads;
-    sm80_bf16_conv_values<<<grid_for_threads(context, n_values * call.value_dim, kThreads),
-                            kThreads, 0, stream>>>(call);
-    check_launch();
-    sm80_delta_gates<<<grid_for_threads(context, n_values, kThreads), kThreads, 0, stream>>>(call);
-    check_launch();
+    launch_kernel(context, sm80_bf16_conv_values,
+                  grid_for_threads(context, n_values * call.value_dim, kThreads), kThreads, 0,
+                  call);
+    launch_kernel(context, sm80_delta_gates, grid_for_threads(context, n_values, kThreads),
+                  kThreads, 0, call);
   }
   const int64_t n_columns = call.n_channels + call.value_heads;
-  sm80_keep_rows<<<grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0,
-                   stream>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_keep_rows,
+                grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0, call);
 }
 
 }  // namespace roost

@@ -30,10 +30,9 @@ void copy_pages_cuda(const CopyPages& op, CudaContext& context) {
   if (op.copies.empty()) return;
   const auto n_copies = static_cast<int64_t>(op.copies.size());
   const int64_t page_bytes = static_cast<int64_t>(op.pool.n_bytes()) / op.pool.dim(0);
-  const PageCopy* copies = context.staging.push(op.copies);
-  sm80_copy_pages<<<grid_of(context, n_copies), kThreads, 0, stream_of(context)>>>(
-      reinterpret_cast<uint8_t*>(op.pool.data), copies, n_copies, page_bytes);
-  check_launch();
+  const PageCopy* copies = context.push(op.copies);
+  launch_kernel(context, sm80_copy_pages, grid_of(context, n_copies), kThreads, 0,
+                reinterpret_cast<uint8_t*>(op.pool.data), copies, n_copies, page_bytes);
 }
 
 }  // namespace roost

@@ -145,9 +145,8 @@ __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* w
 template <int kKeys>
 void launch_rows(const DeltaCall& call, CudaContext& context) {
   const int64_t n_tiles = (call.value_dim + kColumns - 1) / kColumns;
-  sm80_f32_gated_delta_rows<kKeys><<<grid_of(context, call.n_spans * call.value_heads * n_tiles),
-                                     kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_f32_gated_delta_rows<kKeys>,
+                grid_of(context, call.n_spans * call.value_heads * n_tiles), kThreads, 0, call);
 }
 
 }  // namespace
@@ -160,7 +159,7 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   call.decay = f32_data(op.decay);
   call.state = f32_data(op.state);
   call.out = bf16_data(op.out);
-  call.spans = context.staging.push(op.spans);
+  call.spans = context.push(op.spans);
   call.n_spans = static_cast<int64_t>(op.spans.size());
   call.key_heads = static_cast<int>(op.q.dim(1));
   call.key_dim = static_cast<int>(op.q.dim(2));
@@ -183,11 +182,10 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   if (rows.empty()) return;
   const auto n_rows = static_cast<int64_t>(rows.size());
   const int64_t n_blocks = (n_rows * call.value_heads + kThreads / 32 - 1) / (kThreads / 32);
-  sm80_gated_norm<<<grid_of(context, n_blocks), kThreads, 0, stream_of(context)>>>(
-      call.out, bf16_data(op.z), f32_data(op.norm_weight),
-      context.staging.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
-      call.value_dim, op.eps);
-  check_launch();
+  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out,
+                bf16_data(op.z), f32_data(op.norm_weight),
+                context.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
+                call.value_dim, op.eps);
 }
 
 }  // namespace roost

@@ -82,7 +82,7 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
   call.q = bf16_data(op.q);
   call.k_pages = bf16_data(op.k_pages);
   call.v_pages = bf16_data(op.v_pages);
-  call.places = context.staging.push(std::span<const RowPlace>(places));
+  call.places = context.push(std::span<const RowPlace>(places));
   call.n_rows = static_cast<int64_t>(places.size());
   call.n_heads = static_cast<int>(op.q.dim(1));
   call.kv_heads = static_cast<int>(op.k_pages.dim(1));
@@ -90,9 +90,8 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
   call.n_pairs = static_cast<int>(op.rope.dim(1));
   call.eps = op.eps;
   const int64_t n_items = call.n_rows * (call.n_heads + call.kv_heads);
-  sm80_bf16_qk_norm_rope_append<<<grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0,
-                                  stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_bf16_qk_norm_rope_append,
+                grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0, call);
 }
 
 }  // namespace roost

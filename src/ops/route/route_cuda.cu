@@ -107,9 +107,8 @@ void route_cuda(const Route& op, CudaContext& context) {
   call.n_experts = static_cast<int>(op.logits.dim(1));
   call.n_chosen = static_cast<int>(op.ids.dim(1));
   call.normalize = op.normalize;
-  sm80_route<<<grid_of(context, (call.n_rows + kWarps - 1) / kWarps), kThreads, 0,
-               stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_route, grid_of(context, (call.n_rows + kWarps - 1) / kWarps),
+                kThreads, 0, call);
 }
 
 }  // namespace roost

@@ -293,7 +293,7 @@ size_t sample_cuda_scratch_bytes(int64_t vocabulary) {
 
 void sample_cuda(const Sample& op, CudaContext& context) {
   const DeviceArena::Scope scope(context.scratch);
-  SampleCall call{.logits = f32_data(op.logits), .params = context.staging.push(op.params)};
+  SampleCall call{.logits = f32_data(op.logits), .params = context.push(op.params)};
   call.tokens = i32_data(op.tokens);
   call.n_rows = op.logits.dim(0);
   call.n_vocabulary = op.logits.dim(1);
@@ -306,8 +306,7 @@ void sample_cuda(const Sample& op, CudaContext& context) {
       std::min(grid_of(context, call.n_rows), static_cast<unsigned>(std::min<size_t>(n_fit, 4096)));
   call.weights = context.scratch.take<double>(n_blocks * static_cast<size_t>(call.n_tokens));
   call.keys = context.scratch.take<uint64_t>(n_blocks * static_cast<size_t>(call.n_keys_max));
-  sm80_sample<<<n_blocks, kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_sample, n_blocks, kThreads, 0, call);
 }
 
 }  // namespace roost
