@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/timed_ops.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "model/qwen35.h"
@@ -35,42 +36,6 @@ struct Row {
   double ms = 0, floor_ms = 0, spread = 0;
 };
 
-// Passes every op on and waits for it: where the time of a step goes.
-class TimedOps final : public Ops {
- public:
-  explicit TimedOps(Ops& inner) : inner_(inner) {}
-  void run(const Embed& op) override { timed("embed", op); }
-  void run(const AddRmsNorm& op) override { timed("add_rms_norm", op); }
-  void run(const QuantLinear& op) override { timed("quant_linear", op); }
-  void run(const ConvGates& op) override { timed("conv_gates", op); }
-  void run(const GatedDelta& op) override { timed("gated_delta", op); }
-  void run(const QkNormRopeAppend& op) override { timed("qk_norm_rope_append", op); }
-  void run(const Attention& op) override { timed("attention", op); }
-  void run(const Route& op) override { timed("route", op); }
-  void run(const MoeExperts& op) override { timed("moe_experts", op); }
-  void run(const Sample& op) override { timed("sample", op); }
-  void run(const CopyPages& op) override { timed("copy_pages", op); }
-  Device& device() override { return inner_.device(); }
-  DType activation() const override { return inner_.activation(); }
-  std::string name() const override { return inner_.name(); }
-  std::string kernel_for(const QuantMatrix& w) const override { return inner_.kernel_for(w); }
-
-  // Milliseconds by op since the last call.
-  std::map<std::string, double> take() { return std::exchange(ms_, {}); }
-
- private:
-  template <class Op>
-  void timed(const char* name, const Op& op) {
-    device().wait();
-    const double begin = now_ms();
-    inner_.run(op);
-    device().wait();
-    ms_[name] += now_ms() - begin;
-  }
-  Ops& inner_;
-  std::map<std::string, double> ms_;
-};
-
 // Sequences on the device, the first with room for the longest prompt.
 class CardSubject {
  public:
@@ -94,7 +59,11 @@ class CardSubject {
   }
 
   const Ops& ops() const { return *ops_; }
-  std::map<std::string, double> take_times() { return timed_.take(); }
+  std::map<std::string, double> take_times() {
+    const std::map<std::string, double> times = timed_.seconds();
+    timed_.reset();
+    return times;
+  }
   void set_length(int64_t sequence, int64_t length) {
     lengths_[static_cast<size_t>(sequence)] = length;
   }
@@ -258,7 +227,7 @@ std::vector<Row> measure(const ModelWeights& weights, CardSubject& subject, int 
 
 void print_times(const char* what, const std::map<std::string, double>& times) {
   std::printf("%s:", what);
-  for (const auto& [op, ms] : times) std::printf(" %s %.3f", op.c_str(), ms);
+  for (const auto& [op, seconds] : times) std::printf(" %s %.3f", op.c_str(), seconds * 1e3);
   std::printf("\n");
 }
 

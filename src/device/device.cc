@@ -16,6 +16,9 @@ class HostDevice final : public Device {
     if (n_bytes > 0) std::memcpy(to, from, n_bytes);
   }
   void clear(std::byte* to, size_t n_bytes) override { std::fill_n(to, n_bytes, std::byte{0}); }
+  void copy(std::byte* to, const std::byte* from, size_t n_bytes) override {
+    write(to, from, n_bytes);
+  }
   void read(void* to, const std::byte* from, size_t n_bytes) override {
     if (n_bytes > 0) std::memcpy(to, from, n_bytes);
   }

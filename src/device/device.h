@@ -19,6 +19,7 @@ class Device {
   // In the order of the work queued so far; `from` may change when the call returns.
   virtual void write(std::byte* to, const void* from, size_t n_bytes) = 0;
   virtual void clear(std::byte* to, size_t n_bytes) = 0;
+  virtual void copy(std::byte* to, const std::byte* from, size_t n_bytes) = 0;  // both its own
 
   // Waits for the work queued so far.
   virtual void read(void* to, const std::byte* from, size_t n_bytes) = 0;

@@ -54,6 +54,7 @@ class CudaOps final : public Ops {
 class CudaHardware final : public Hardware {
  public:
   Device& device() override { return card_; }
+  ThreadPool& pool() override { return pool_; }
   std::unique_ptr<Ops> make_ops(const OpsLimits& limits) override {
     return make_cuda_ops(card_, limits);
   }
@@ -63,6 +64,7 @@ class CudaHardware final : public Hardware {
 
  private:
   cuda::Card card_;
+  ThreadPool pool_{1};
 };
 
 }  // namespace

@@ -13,6 +13,9 @@
 #include "ops/backend.h"
 #include "ops/conv_gates/conv_gates.h"
 #include "ops/copy_pages/copy_pages.h"
+#include "ops/draft_attention/draft_attention.h"
+#include "ops/draft_conv/draft_conv.h"
+#include "ops/draft_select/draft_select.h"
 #include "ops/embed/embed.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -22,6 +25,16 @@
 #include "ops/sample/sample.h"
 
 namespace roost {
+
+// The ops that only a drafter needs, under the rules of Ops.
+class DraftOps {
+ public:
+  virtual ~DraftOps() = default;
+
+  virtual void run(const DraftConv& op) = 0;
+  virtual void run(const DraftAttention& op) = 0;
+  virtual void run(const DraftSelect& op) = 0;
+};
 
 // An op's outputs and new state are a function of its arguments alone, the same bits for a row
 // whatever else is in the call (law 1). One thread calls at a time; a call allocates nothing.
@@ -48,6 +61,9 @@ class Ops {
   }
   // Where tensors and weights of the ops lie.
   virtual Device& device() { return host_device(); }
+  // Null: a backend without drafts.
+  virtual DraftOps* draft_ops() { return nullptr; }
+
   // The type of activations, K/V pages and conv tails: bf16 but for the exact reference (f64).
   virtual DType activation() const = 0;
   // "cpu avx3, 2 threads": enters the identity of stored state.
@@ -71,6 +87,8 @@ struct OpsLimits {
   int64_t key_dim = 0, value_dim = 0;      // Dk, Dv
   int64_t context_max = 0;                 // tokens of a sequence
   int64_t vocabulary = 0;                  // V
+  int64_t draft_heads_per_kv = 0;          // of the drafter; 0: none
+  int64_t draft_head_dim = 0;
 };
 
 // What the ops run on, chosen at start. It must outlive its Ops.
@@ -78,6 +96,7 @@ class Hardware {
  public:
   virtual ~Hardware() = default;
   virtual Device& device() = 0;
+  virtual ThreadPool& pool() = 0;  // for work on the host
   virtual std::unique_ptr<Ops> make_ops(const OpsLimits& limits) = 0;
   virtual size_t workspace_bytes(const OpsLimits& limits) const = 0;  // of the device
 };

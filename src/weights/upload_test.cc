@@ -19,6 +19,9 @@ class SmallDevice final : public Device {
     host_device().write(to, from, n_bytes);
   }
   void clear(std::byte* to, size_t n_bytes) override { host_device().clear(to, n_bytes); }
+  void copy(std::byte* to, const std::byte* from, size_t n_bytes) override {
+    host_device().copy(to, from, n_bytes);
+  }
   void read(void* to, const std::byte* from, size_t n_bytes) override {
     host_device().read(to, from, n_bytes);
   }
@@ -104,8 +107,8 @@ TEST(Upload, every_weight_arrives_and_none_is_borrowed) {
         expect_same(have.moe.experts[e].up, want.moe.experts[e].up);
         expect_same(have.moe.experts[e].down, want.moe.experts[e].down);
         EXPECT_EQ(have.moe.experts[e].gate.codes - have.moe.experts[0].gate.codes,
-                  static_cast<std::ptrdiff_t>(e) * (have.moe.experts[1].gate.codes -
-                                                    have.moe.experts[0].gate.codes));
+                  static_cast<std::ptrdiff_t>(e) *
+                      (have.moe.experts[1].gate.codes - have.moe.experts[0].gate.codes));
         const std::byte* place = have.moe.experts[e].down.codes;
         EXPECT_TRUE(place >= begin && place < begin + kept.owned[0].n_bytes());
         EXPECT_EQ((place - begin) % 256, 0);

@@ -32,6 +32,12 @@ void Card::clear(std::byte* to, size_t n_bytes) {
   if (n_bytes > 0) stream_.fill(to, std::byte{0}, n_bytes);
 }
 
+void Card::copy(std::byte* to, const std::byte* from, size_t n_bytes) {
+  if (n_bytes > 0)
+    check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice,
+                          static_cast<cudaStream_t>(stream_.raw())));
+}
+
 void Card::read(void* to, const std::byte* from, size_t n_bytes) {
   if (n_bytes > 0) stream_.copy_to_host(static_cast<std::byte*>(to), from, n_bytes);
   stream_.wait();

@@ -17,6 +17,7 @@ class Card final : public Device {
   Buffer take(size_t n_bytes) override;
   void write(std::byte* to, const void* from, size_t n_bytes) override;
   void clear(std::byte* to, size_t n_bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t n_bytes) override;
   void read(void* to, const std::byte* from, size_t n_bytes) override;
   void wait() override { stream_.wait(); }
   size_t available_bytes() const override;

@@ -164,9 +164,9 @@ void gate_up(const Plan& plan, std::span<const Item> items, const Forms& forms,
                  kTileOutputs, scratch.product_of(thread));
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       uint16_t* out = hidden + (item.pair_begin + p) * hidden_stride + item.out_begin;
-      for (int64_t o = 0; o < n_out; ++o) {
-        out[o] = bf16_from_f32(swiglu(gate[p * kTileOutputs + o], up[p * kTileOutputs + o]));
-      }
+      float* values = gate + p * kTileOutputs;
+      swiglu_values(values, up + p * kTileOutputs, n_out, values);
+      round_values(values, n_out, out);
     }
   });
 }
@@ -186,7 +186,7 @@ void down(const Plan& plan, std::span<const Item> items, const Forms& forms,
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       const int64_t slot = plan.slots[static_cast<size_t>(item.pair_begin + p)];
       uint16_t* out = y.as<uint16_t>() + slot * n_hidden + item.out_begin;
-      for (int64_t o = 0; o < n_out; ++o) out[o] = bf16_from_f32(tile[p * kTileOutputs + o]);
+      round_values(tile + p * kTileOutputs, n_out, out);
     }
   });
 }

@@ -163,10 +163,6 @@ ProductRows rows_from(const ProductRows& rows, int64_t begin) {
   return from;
 }
 
-float swiglu(float gate, float up) {
-  return gate / (1.0f + std::exp(-gate)) * up;
-}
-
 ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena) {
   const int64_t n_lanes = HWY_DYNAMIC_DISPATCH(target_lanes)();
   ProductRows rows;
