@@ -15,13 +15,12 @@ set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 
-# Law 1: a multiply and an add are fused only where the source says so. Spills are errors: a plain
-# kernel may be slow, but not by accident.
+# Law 1: a multiply and an add are fused only where the source says so.
 option(ROOST_CUDA_SM80 "build the kernels for compute capability 8.0 too" ON)
 set(roost_cuda_options
     $<$<BOOL:${ROOST_CUDA_SM80}>:--generate-code=arch=compute_80,code=sm_80>
     --generate-code=arch=compute_90a,code=sm_90a
-    -fmad=false "SHELL:-Werror all-warnings" "SHELL:-Xptxas -warn-spills"
+    -fmad=false "SHELL:-Werror all-warnings"
     -Xcompiler=-Wall,-Wextra,-Wshadow,-Werror,-ffp-contract=off,-Wno-missing-field-initializers)
 
 file(GLOB_RECURSE roost_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/*.cu

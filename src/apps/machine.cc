@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "weights/upload.h"
 
 #ifdef ROOST_CUDA
 #include "ops/cuda_ops.h"

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "device/cuda/check.cuh"
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/math.cuh"
 #include "ops/cuda_backend.h"
 #include "tensor/quant_layout.h"
@@ -25,6 +26,9 @@ inline unsigned grid_of(const CudaContext& context, int64_t n_items) {
 inline unsigned grid_for_threads(const CudaContext& context, int64_t n_items, int n_threads) {
   return grid_of(context, (n_items + n_threads - 1) / n_threads);
 }
+
+// True on cards of compute capability 9: kernels may start early, and have the warpgroup products.
+bool has_warpgroup_products();
 
 // Queues a kernel, or notes it where the step is only looked at. What is beside the members of a
 // parameter is cleared, so that equal launches have equal bytes.
@@ -48,8 +52,17 @@ void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned
   std::apply(
       [&](auto&... parameter) {
         void* places[] = {static_cast<void*>(&parameter)...};
-        check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(n_blocks),
-                               dim3(n_threads), places, shared_bytes, stream_of(context)));
+        cudaLaunchAttribute starts_early = {};
+        starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        starts_early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(n_blocks);
+        config.blockDim = dim3(n_threads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream_of(context);
+        config.attrs = &starts_early;
+        config.numAttrs = has_warpgroup_products() ? 1 : 0;
+        check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), places));
       },
       parameters);
 }

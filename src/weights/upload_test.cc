@@ -54,7 +54,9 @@ void expect_same(const QuantMatrix& have, const QuantMatrix& want) {
 
 void expect_same(const Tensor& have, const Tensor& want) {
   ASSERT_EQ(have.exists(), want.exists());
-  if (want.exists()) EXPECT_EQ(std::memcmp(have.data, want.data, want.n_bytes()), 0);
+  if (want.exists()) {
+    EXPECT_EQ(std::memcmp(have.data, want.data, want.n_bytes()), 0);
+  }
 }
 
 TEST(Upload, every_weight_arrives_and_none_is_borrowed) {

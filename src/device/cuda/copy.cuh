@@ -1,4 +1,4 @@
-// Asynchronous copies from the card's memory to shared memory, 16 bytes a thread (sm_80 and later).
+// Asynchronous copies from the card's memory to shared memory (sm_80 and later).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,14 @@ __device__ __forceinline__ void copy_16(void* to_shared, const void* from, bool 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    uint32_t(__cvta_generic_to_shared(to_shared))),
                "l"(from), "r"(is_there ? 16 : 0)
+               : "memory");
+}
+
+// 8 bytes, 8-byte aligned.
+__device__ __forceinline__ void copy_8(void* to_shared, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                   uint32_t(__cvta_generic_to_shared(to_shared))),
+               "l"(from)
                : "memory");
 }
 

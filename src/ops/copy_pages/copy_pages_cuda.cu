@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 
 __global__ void sm80_copy_pages(uint8_t* pool, const PageCopy* copies, int64_t n_copies,
                                 int64_t page_bytes) {
+  wait_for_inputs();
   // Pages of whole 16-byte pieces move in such pieces; the pool itself is aligned then.
   const bool is_wide = page_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(pool) % 16 == 0;
   for (int64_t c = blockIdx.x; c < n_copies; c += gridDim.x) {

@@ -34,10 +34,9 @@ struct FewCall {
   int64_t n_shared_tiles, n_tiles;  // of a launch: the shared expert's, then one expert's
 };
 
-// One block. Which thread notes an expert does not show: all note the same.
-__global__ void __launch_bounds__(kListThreads)
-    sm80_experts_few_lists(const int32_t* ids, int n_rows, int n_chosen, int n_experts,
-                           FewLists lists) {
+// By one block. Which thread notes an expert does not show: all note the same.
+__device__ __forceinline__ void make_lists(const int32_t* ids, int n_rows, int n_chosen,
+                                           int n_experts, const FewLists& lists) {
   __shared__ int place_of[kExpertsMax];
   for (int e = threadIdx.x; e < n_experts; e += kListThreads) place_of[e] = 0;
   __syncthreads();
@@ -64,10 +63,28 @@ __global__ void __launch_bounds__(kListThreads)
     lists.slots[place_of[ids[i]] * kTokensMax + i / n_chosen] = i % n_chosen;
 }
 
+// The first block makes the lists, the others pack the rows.
+__global__ void __launch_bounds__(kListThreads)
+    sm80_experts_few_prepare(const int32_t* ids, int n_rows, int n_chosen, int n_experts,
+                             FewLists lists, PackCall pack) {
+  wait_for_inputs();
+  if (blockIdx.x == 0) make_lists(ids, n_rows, n_chosen, n_experts, lists);
+  const int n_packers = max(int(gridDim.x) - 1, 1), packer = max(int(blockIdx.x) - 1, 0);
+  if (blockIdx.x == 0 && gridDim.x > 1) return;
+  pack_rows(pack, int64_t(packer) * kListThreads + threadIdx.x, int64_t(n_packers) * kListThreads);
+}
+
+// How many items there are, looked up only when item is none of the shared expert's.
+__device__ __forceinline__ int64_t n_items_of(const FewCall& c, int64_t item) {
+  if (item < c.n_shared_tiles) return c.n_shared_tiles;
+  return c.n_shared_tiles + *c.lists.n_active * c.n_tiles;
+}
+
 template <int kBits, int kColumns>
 __global__ void __launch_bounds__(kBrickThreads) sm80_experts_few_gate_up(FewCall c) {
-  const int64_t n_items = c.n_shared_tiles + *c.lists.n_active * c.n_tiles;
-  for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
+  // The shared expert's weights may be asked for before the lists are there.
+  if (blockIdx.x >= c.n_shared_tiles) wait_for_inputs();
+  for (int64_t item = blockIdx.x; item < n_items_of(c, item); item += gridDim.x) {
     const bool is_shared = item < c.n_shared_tiles;
     const int64_t at = is_shared ? item : item - c.n_shared_tiles;
     const int64_t u = is_shared ? 0 : at / c.n_tiles, width = is_shared ? c.shared_width : c.width;
@@ -87,8 +104,8 @@ __global__ void __launch_bounds__(kBrickThreads) sm80_experts_few_gate_up(FewCal
 
 template <int kBits, int kColumns, BrickMode kSharedMode>
 __global__ void __launch_bounds__(kBrickThreads) sm80_experts_few_down(FewCall c) {
-  const int64_t n_items = c.n_shared_tiles + *c.lists.n_active * c.n_tiles;
-  for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
+  if (blockIdx.x >= c.n_shared_tiles) wait_for_inputs();
+  for (int64_t item = blockIdx.x; item < n_items_of(c, item); item += gridDim.x) {
     __syncthreads();  // shared sums of the item before have been read
     if (item < c.n_shared_tiles) {
       run_brick_tile<kBits, kColumns, kSharedMode>(
@@ -188,14 +205,16 @@ void experts_few_cuda(const MoeExperts& op, CudaContext& context) {
   };
 
   FewCall call{.lists = {take(1), take(n_active_max), take(n_active_max * kTokensMax)}};
-  launch_kernel(context, sm80_experts_few_lists, 1, kListThreads, 0, i32_data(op.ids),
-                static_cast<int>(n_rows), static_cast<int>(n_chosen), static_cast<int>(n_experts),
-                call.lists);
   call.gate = bricks_of(first.gate);
   call.up = bricks_of(first.up);
   call.down = bricks_of(first.down);
   call.distance = n_experts > 1 ? op.experts[1].gate.codes - first.gate.codes : 0;
-  call.packed = pack_rows(bf16_data(op.x), n_rows, first.gate.n_in, n_columns, context);
+  const PackCall pack = take_packed(bf16_data(op.x), n_rows, first.gate.n_in, n_columns, context);
+  launch_kernel(context, sm80_experts_few_prepare,
+                1 + grid_for_threads(context, n_packed_runs(pack), kListThreads), kListThreads, 0,
+                i32_data(op.ids), static_cast<int>(n_rows), static_cast<int>(n_chosen),
+                static_cast<int>(n_experts), call.lists, pack);
+  call.packed = pack.packed;
   call.y = bf16_data(op.y);
   call.n_rows = n_rows;
   call.n_chosen = n_chosen;

@@ -24,6 +24,7 @@ struct ManyCall {
 template <int kTokens, bool kDown>
 __global__ void __launch_bounds__(kTileThreads, kTokens == 64 ? 2 : 1)
     sm90_bricks_experts(ManyCall c) {
+  wait_for_inputs();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint8_t dynamic_shared[];
   using Tile = BrickTile<4, kTokens, false>;
@@ -104,7 +105,11 @@ void run_shared(const MoeExperts& op, CudaContext& context) {
 
 bool takes_experts_many(const MoeExperts& op) {
   if (!has_warpgroup_products() || !has_equal_bricks(op)) return false;
-  return op.experts[0].gate.bits == 4;
+  const GatedMlp& first = op.experts[0];
+  const auto takes = [](const GatedMlp& mlp, int64_t chain) {
+    return mlp.gate.n_in % (2 * kBrickInputs) == 0 && mlp.down.n_in % (chain * kBrickInputs) == 0;
+  };
+  return first.gate.bits == 4 && takes(first, 2) && (op.shared == nullptr || takes(*op.shared, 8));
 }
 
 void experts_many_cuda(const MoeExperts& op, const ExpertLists& lists, CudaContext& context) {

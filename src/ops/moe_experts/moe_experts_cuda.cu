@@ -55,6 +55,7 @@ __device__ int2 block_counts(int value) {
 // One block an expert: counts what belongs to lower ids, then writes its own places in order.
 __global__ void __launch_bounds__(kListThreads)
     sm80_expert_lists(const int32_t* ids, int64_t n_places, int n_experts, Lists lists) {
+  wait_for_inputs();
   for (int e = blockIdx.x; e < n_experts; e += gridDim.x) {
     int first = 0;
     for (int64_t at = 0; at < n_places; at += kListThreads) {
@@ -135,6 +136,7 @@ __device__ __forceinline__ void run_rows(const ExpertCall& call, const ExpertByt
 
 template <bool is_down>
 __global__ void __launch_bounds__(kProductThreads) sm80_qx_bf16_experts(ExpertCall call) {
+  wait_for_inputs();
   __shared__ ProductTile<kTokens> tile;
   const int64_t item = call.first_item + blockIdx.x;
   const int64_t e = item / call.n_tiles, first_row = item % call.n_tiles * kProductOutputs;

@@ -44,6 +44,7 @@ __device__ __forceinline__ void turn_head(const uint16_t* from, const float* wei
 }
 
 __global__ void sm80_bf16_qk_norm_rope_append(RopeCall c) {
+  wait_for_inputs();
   const int n_units = c.n_heads + c.kv_heads;
   for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * n_units;
        item += int64_t(gridDim.x) * kWarps) {

@@ -1,11 +1,12 @@
 // Products of few rows with bricks (QuantMatrix, kBricks): a warp multiplies 16 weight rows with
-// kColumns · 8 rows of activations, straight from memory into registers. quant_linear and
+// kColumns · 8 rows of activations. quant_linear and
 // moe_experts are made of it.
 //
 // Arithmetic of an output: that of product.cuh, step by step; only the order in which memory is
 // read differs.
 #pragma once
 
+#include "device/cuda/copy.cuh"
 #include "device/cuda/mma.cuh"
 #include "ops/launch.cuh"
 
@@ -101,44 +102,78 @@ __device__ __forceinline__ PackedPlace packed_place(int token, int64_t input) {
           (step % 2 * 2 + k / 8) * 2 + k % 2};
 }
 
-// sums += weights · activations over n bricks that follow each other.
+// Activations of one brick.
+template <int kColumns>
+struct PackedPart {
+  uint4 words[kColumns][2];
+};
+template <int kColumns>
+__device__ __forceinline__ void load_packed(const uint4* packed, int j, int lane,
+                                            PackedPart<kColumns>& to) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    to.words[c][0] = packed[(j * kColumns + c) * 64 + lane];
+    to.words[c][1] = packed[(j * kColumns + c) * 64 + 32 + lane];
+  }
+}
+
+// sums += weights · activations over n bricks that follow each other. Weights come through a ring
+// in shared memory, where a thread reads only what it copied itself: copies end in order, so
+// waiting for one leaves those behind it on their way. The first bricks are asked for before
+// anything is waited for.
 template <int kBits, int kColumns>
 __device__ __forceinline__ void brick_chain(const uint8_t* bricks, int n, int part,
                                             const uint4* packed, float (&sums)[kColumns][4]) {
-  constexpr int kDepth = kBits == 4 ? 8 : 4;  // bricks on their way: what memory's latency asks for
+  constexpr int kDepth =
+      kBits == 4 ? 10 : 6;  // bricks on their way: what memory's latency asks for
+  __shared__ uint4 codes[kDepth][kBits / 4][kBrickThreads];
+  __shared__ uint2 pairs[kDepth][kBrickThreads];
   const int lane = threadIdx.x % 32;
-  BrickPart<kBits> ring[kDepth];
+  const auto ask_for = [&](int j, int slot) {
+    const uint8_t* brick = bricks + j * brick_bytes_of(kBits);
+    if (j < n) {
 #pragma unroll
-  for (int d = 0; d < kDepth; ++d)
-    if (d < n) load_part<kBits>(bricks + d * brick_bytes_of(kBits), part, lane, ring[d]);
+      for (int i = 0; i < kBits / 4; ++i)
+        copy_16(&codes[slot][i][threadIdx.x], brick + 2048 * i + 16 * (32 * part + lane), true);
+      copy_8(&pairs[slot][threadIdx.x], brick + 512 * kBits + 8 * (8 * part + lane / 4));
+    }
+    copy_commit();  // also where there is none, so that waiting can count
+  };
+#pragma unroll
+  for (int j = 0; j < kDepth; ++j) ask_for(j, j);
+  wait_for_inputs();
+  PackedPart<kColumns> x[2];
+  load_packed<kColumns>(packed, 0, lane, x[0]);
+  int slot = 0;
 #pragma unroll 1
-  for (int first = 0; first < n; first += kDepth) {
+  for (int first = 0; first < n; first += 2) {
 #pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
+    for (int d = 0; d < 2; ++d) {
       const int j = first + d;
       if (j >= n) break;
-      uint4 x[kColumns][2];
+      load_packed<kColumns>(packed, min(j + 1, n - 1), lane, x[(d + 1) % 2]);
+      copy_wait<kDepth - 1>();
+      BrickPart<kBits> brick;
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        x[c][0] = packed[(j * kColumns + c) * 64 + lane];
-        x[c][1] = packed[(j * kColumns + c) * 64 + 32 + lane];
-      }
+      for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = codes[slot][i][threadIdx.x];
+      brick.pairs = pairs[slot][threadIdx.x];
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         uint32_t a[4];
-        fragment<kBits>(ring[d], step, a);
+        fragment<kBits>(brick, step, a);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
-          const uint4& words = x[c][step / 2];
+          const uint4& words = x[d].words[c][step / 2];
           const uint32_t b[2] = {step % 2 == 0 ? words.x : words.z,
                                  step % 2 == 0 ? words.y : words.w};
           mma_m16n8k16(sums[c], a, b);
         }
       }
-      if (j + kDepth < n)
-        load_part<kBits>(bricks + (j + kDepth) * brick_bytes_of(kBits), part, lane, ring[d]);
+      ask_for(j + kDepth, slot);
+      slot = slot + 1 == kDepth ? 0 : slot + 1;
     }
   }
+  copy_wait<0>();
 }
 
 // Σ of the block's warps, a quarter each: (P0 + P1) + (P2 + P3), in the sums of warp 0.
@@ -243,8 +278,37 @@ inline int brick_columns_of(int64_t n_rows) {
   return n_rows <= 8 ? 1 : n_rows <= 16 ? 2 : 4;
 }
 
-// x [n_rows, n_in], n_in a multiple of 64, into scratch of the context; absent rows are zeros.
-const uint4* pack_rows(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns,
-                       CudaContext& context);
+// x [n_rows, n_in], n_in a multiple of 64, into `packed`; absent rows are zeros.
+struct PackCall {
+  const uint16_t* x;
+  uint4* packed;
+  int64_t n_rows, n_in;
+  int n_columns;
+};
+__host__ __device__ constexpr int64_t n_packed_runs(const PackCall& call) {
+  return call.n_in * call.n_columns;  // 64 of 16 bytes for 64 inputs of 8 rows
+}
+// Runs first, first + step, ….
+__device__ __forceinline__ void pack_rows(const PackCall& call, int64_t first, int64_t step) {
+  for (int64_t run = first; run < n_packed_runs(call); run += step) {
+    const int lane = run % 32, half = run / 32 % 2;
+    const int64_t block = run / 64, j = block / call.n_columns;
+    const int64_t token = block % call.n_columns * 8 + lane / 4;
+    uint32_t words[4] = {0, 0, 0, 0};
+    if (token < call.n_rows) {
+      const uint16_t* from = call.x + token * call.n_in + j * 64 + 32 * half + 2 * (lane % 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = *reinterpret_cast<const uint32_t*>(from + 8 * i);
+    }
+    call.packed[run] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+// A call with its place in scratch of the context.
+inline PackCall take_packed(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns,
+                            CudaContext& context) {
+  auto* packed = context.scratch.take<std::byte>(packed_bytes(n_columns, n_in));
+  return {x, reinterpret_cast<uint4*>(packed), n_rows, n_in, n_columns};
+}
 
 }  // namespace roost::cuda

@@ -34,12 +34,13 @@ struct ManyCall {
 
 // Token tiles of one row tile follow each other, so that its bricks stay in L2.
 template <int kBits, int kTokens, bool kQuarters, bool kPair>
-__global__ void __launch_bounds__(kTileThreads, kTokens == 64 && !kQuarters ? 2 : 1)
+__global__ void __launch_bounds__(kTileThreads, kQuarters ? 1 : 2)
     sm90_bricks_linear_tile(ManyCall call) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint8_t dynamic_shared[];
   using Tile = BrickTile<kBits, kTokens, kQuarters>;
   Tile tile(dynamic_shared);
+  wait_for_inputs();
   const int group = threadIdx.x / 128;
   const int64_t item = call.first_item + blockIdx.x, row_tile = item / call.n_token_tiles;
   const int64_t first_token = item % call.n_token_tiles * kTokens;
@@ -87,6 +88,7 @@ void launch(ManyCall call, CudaContext& context) {
 
 bool takes_bricks_many(const BrickProduct& p) {
   if (!has_warpgroup_products() || !is_bricks(*p.w)) return false;
+  if (p.w->n_in % (p.in_quarters ? 8 * kBrickInputs : 2 * kBrickInputs) != 0) return false;
   if (p.up != nullptr) return is_bricks(*p.up) && p.w->bits == 4 && p.up->bits == 4;
   return p.w->bits == 4 || p.in_quarters;
 }

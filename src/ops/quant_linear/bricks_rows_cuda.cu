@@ -5,42 +5,17 @@
 #include "ops/quant_linear/bricks.cuh"
 
 namespace roost {
-namespace cuda {
-namespace {
-
-// A block packs 64 inputs of 8 rows.
-__global__ void __launch_bounds__(64)
-    sm80_pack_rows(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns, uint4* packed) {
-  const int lane = threadIdx.x % 32, half = threadIdx.x / 32;
-  const int64_t n_blocks = n_in / 64 * n_columns;
-  for (int64_t block = blockIdx.x; block < n_blocks; block += gridDim.x) {
-    const int64_t j = block / n_columns, token = block % n_columns * 8 + lane / 4;
-    uint32_t words[4] = {0, 0, 0, 0};
-    if (token < n_rows) {
-      const uint16_t* from = x + token * n_in + j * 64 + 32 * half + 2 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = *reinterpret_cast<const uint32_t*>(from + 8 * i);
-    }
-    packed[block * 64 + threadIdx.x] = make_uint4(words[0], words[1], words[2], words[3]);
-  }
-}
-
-}  // namespace
-
-const uint4* pack_rows(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns,
-                       CudaContext& context) {
-  auto* packed =
-      reinterpret_cast<uint4*>(context.scratch.take<std::byte>(packed_bytes(n_columns, n_in)));
-  launch_kernel(context, sm80_pack_rows, grid_of(context, n_in / 64 * n_columns), 64, 0, x, n_rows,
-                n_in, n_columns, packed);
-  return packed;
-}
-
-}  // namespace cuda
-
 namespace {
 
 using namespace cuda;
+
+constexpr int kPackThreads = 128;
+
+__global__ void __launch_bounds__(kPackThreads) sm80_pack_rows(PackCall call) {
+  wait_for_inputs();
+  pack_rows(call, blockIdx.x * int64_t(kPackThreads) + threadIdx.x,
+            int64_t(gridDim.x) * kPackThreads);
+}
 
 struct RowsPart {
   const uint8_t *bricks, *up;
@@ -126,7 +101,11 @@ void bricks_rows_cuda(const QuantLinear& op, CudaContext& context) {
   const int n_parts = is_pair ? 1 : op.n_parts;
   const int64_t n_rows = op.x.dim(0), n_in = op.x.dim(1);
   const int n_columns = brick_columns_of(n_rows);
-  RowsCall call{.packed = pack_rows(bf16_data(op.x), n_rows, n_in, n_columns, context)};
+  const PackCall pack = take_packed(bf16_data(op.x), n_rows, n_in, n_columns, context);
+  launch_kernel(context, sm80_pack_rows,
+                grid_for_threads(context, n_packed_runs(pack), kPackThreads), kPackThreads, 0,
+                pack);
+  RowsCall call{.packed = pack.packed};
   call.n_rows = n_rows;
   call.n_across = static_cast<int>(n_in / kBrickInputs);
   for (int p = 0; p < n_parts; ++p) {

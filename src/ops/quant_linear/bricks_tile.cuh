@@ -23,7 +23,8 @@ constexpr size_t tile_shared_bytes() {
 }
 
 // One block's product. Bits of the weights, rows of activations, and where a warpgroup's bricks
-// begin come with the call; chains are whole, or quarters of n_across.
+// begin come with the call; chains are whole, or quarters of n_across. A chain has an even number
+// of bricks.
 template <int kBits, int kTokens, bool kQuarters>
 class BrickTile {
  public:
@@ -54,34 +55,27 @@ class BrickTile {
     for (int s = 0; s < kTileStages - 2; ++s) load_stage(rows, s, n_across);
     BrickPart<kBits> even, odd;
     load_part<kBits>(bricks, part_, lane_, even);
-    if (n_across > 1) load_part<kBits>(bricks + brick_bytes_of(kBits), part_, lane_, odd);
+    load_part<kBits>(bricks + brick_bytes_of(kBits), part_, lane_, odd);
     uint32_t a_even[4][4], a_odd[4][4];
     Sums part, third;
     clear(part);
-    const int chain = kQuarters ? n_across / 4 : n_across;
-    int chain_end = chain, quarter = 0;
-#pragma unroll 1
-    for (int j = 0; j < n_across; j += 2) {
-      step(bricks, rows, j, n_across, even, a_even, part);
-      if (j + 1 < n_across && j + 1 != chain_end)
-        step(bricks, rows, j + 1, n_across, odd, a_odd, part);
-      if constexpr (kQuarters) {
-        // Quarters are whole pairs of bricks but for odd ones, which end in the middle of a pair.
-        if (j + 1 == chain_end) {
-          end_quarter(quarter++, part, third, sums);
-          chain_end += chain;
-          if (j + 1 < n_across) step(bricks, rows, j + 1, n_across, odd, a_odd, part);
-        }
-        if (j + 2 == chain_end) {
-          end_quarter(quarter++, part, third, sums);
-          chain_end += chain;
-        }
-      }
-    }
-    if constexpr (!kQuarters) {
-      finish(part);
+    constexpr int kChains = kQuarters ? 4 : 1;
+    const int n_pairs = n_across / (2 * kChains);
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[i] = part[i];
+    for (int chain = 0; chain < kChains; ++chain) {
+#pragma unroll 1
+      for (int pair = 0; pair < n_pairs; ++pair) {
+        const int j = 2 * (chain * n_pairs + pair);
+        step(bricks, rows, j, n_across, even, a_even, part);
+        step(bricks, rows, j + 1, n_across, odd, a_odd, part);
+      }
+      finish(part);
+      if constexpr (kQuarters) {
+        end_quarter(chain, part, third, sums);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) sums[i] = part[i];
+      }
     }
     copy_wait<0>();
   }
@@ -120,17 +114,15 @@ class BrickTile {
     for (int i = 0; i < kSums; ++i) sums[i] = 0;
   }
 
-  // Queued also behind the last brick, empty, so that waiting can count.
-  __device__ void load_stage(const Rows& rows, int j, int n_across) {
-    if (j < n_across) {
-      uint8_t* stage = stages_ + j % kTileStages * (kTokens * 128);
-      const int piece = threadIdx.x % 8;
+  // Behind the last brick it is loaded again, so that every step is alike.
+  __device__ __forceinline__ void load_stage(const Rows& rows, int j, int n_across) {
+    uint8_t* stage = stages_ + j % kTileStages * (kTokens * 128);
+    const int piece = threadIdx.x % 8, input = min(j, n_across - 1) * 64;
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        const int line = threadIdx.x / 8 + 32 * i;
-        copy_16(stage + line * 128 + (piece ^ line % 8) * 16, rows.first[i] + j * 64,
-                rows.is_there[i]);
-      }
+    for (int i = 0; i < kPieces; ++i) {
+      const int line = threadIdx.x / 8 + 32 * i;
+      copy_16(stage + line * 128 + (piece ^ line % 8) * 16, rows.first[i] + input,
+              rows.is_there[i]);
     }
     copy_commit();
   }
@@ -140,8 +132,8 @@ class BrickTile {
                                        BrickPart<kBits>& brick, uint32_t (&a)[4][4], Sums& sums) {
 #pragma unroll
     for (int s = 0; s < 4; ++s) fragment<kBits>(brick, s, a[s]);
-    if (j + 2 < n_across)
-      load_part<kBits>(bricks + (j + 2) * brick_bytes_of(kBits), part_, lane_, brick);
+    load_part<kBits>(bricks + min(j + 2, n_across - 1) * brick_bytes_of(kBits), part_, lane_,
+                     brick);
     copy_wait<kTileStages - 3>();
     fence_async_shared();
     __syncthreads();  // brick j's activations are there, and nobody reads stage j - 2 any more
@@ -162,7 +154,6 @@ class BrickTile {
   // The end of quarter 0..3, into (P0 + P1) + (P2 + P3).
   static __device__ __forceinline__ void end_quarter(int quarter, Sums& part, Sums& third,
                                                      Sums& sums) {
-    finish(part);
 #pragma unroll
     for (int i = 0; i < kSums; ++i) {
       if (quarter == 0) sums[i] = part[i];
@@ -176,8 +167,5 @@ class BrickTile {
   uint8_t* stages_;
   int lane_, part_;
 };
-
-// True where the current card has the unit that these kernels use.
-bool has_warpgroup_products();
 
 }  // namespace roost::cuda

@@ -21,6 +21,7 @@ struct LinearCall {
 template <int kTokens>
 __global__ void __launch_bounds__(kProductThreads)
     sm80_qx_bf16_linear(WeightView w, WeightView up, LinearCall call) {
+  wait_for_inputs();
   __shared__ ProductTile<kTokens> tile;
   const int64_t n_row_tiles = (call.n_rows + kTokens - 1) / kTokens;
   const int64_t n_items = (w.n_out + kProductOutputs - 1) / kProductOutputs * n_row_tiles;

@@ -265,6 +265,7 @@ __device__ int32_t sample_row(const SampleCall& c, int64_t row, double* weights,
 }
 
 __global__ void __launch_bounds__(kThreads) sm80_sample(SampleCall c) {
+  wait_for_inputs();
   __shared__ RowState state;
   double* weights = c.weights + blockIdx.x * c.n_tokens;
   uint64_t* keys = c.keys + blockIdx.x * c.n_keys_max;
