@@ -40,6 +40,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   out.memory_max = bytes_of(flags.max_memory);
   out.kv_bytes = bytes_of(flags.kv_mib);
   out.has_cache = !flags.no_cache;
+  out.has_drafts = !flags.no_drafts;
   if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);
   out.snapshot_every = flags.snapshot_every;
   out.gap_ns_max = flags.chunk_ms * 1'000'000;

@@ -105,6 +105,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   ROOST_TRY(out.engine, engine_options_of(flags));
   out.folder = line.model;
   out.template_file = flags.chat_template;
+  out.drafter = flags.drafter;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")

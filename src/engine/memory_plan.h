@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/result.h"
+#include "model/drafter.h"
 #include "model/qwen35.h"
 
 namespace roost {
@@ -25,8 +27,10 @@ struct EngineOptions {
   int64_t chunk_rows_max = 512;      // rows of one step
   int64_t gap_ns_max = 250'000'000;  // prompt rows beside streams are chosen so that a step takes
                                      // no longer than this
-  int n_threads = 0;                 // 0: all usable CPUs
-  int64_t n_tokens = 0;              // ids [n_tokens, V) are padding and never drawn; 0: none are
+  bool has_drafts = true;            // guess tokens ahead; the tokens are the same either way
+  std::shared_ptr<const DrafterWeights> drafter;  // null: only copies of earlier text are guessed
+  int n_threads = 0;                              // 0: all usable CPUs
+  int64_t n_tokens = 0;  // ids [n_tokens, V) are padding and never drawn; 0: none are
   int64_t reserved_new_tokens =
       2048;  // a request starts with pages for its prompt and this many new tokens
   size_t queue_max = 64;
@@ -47,6 +51,14 @@ struct MemoryPlan {  // bytes, as printed at start
 
 // Rows of a sequence that its slot can hold back behind the stored state (see DeltaSpan).
 inline constexpr int32_t kReplayRowsMax = 16;
+
+// Rows of a step from which tokens are drawn: one a stream, and more where drafts are verified.
+int64_t drawn_rows_max(const EngineOptions& options);
+
+// Rows whose taps a slot can hold back from the drafter, and those that it takes in at once at
+// most.
+inline constexpr int32_t kWaitingRows = 32;
+int64_t absorbed_rows_max(const EngineOptions& options);
 
 // Packed rows of the recurrent layers in a step of that many rows and streams.
 int64_t packed_rows_max(const EngineOptions& options);
