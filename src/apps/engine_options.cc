@@ -30,6 +30,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--max-memory", flags.max_memory, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-memory", flags.cache_memory, -1, kMiBMax));
+  ROOST_TRY_DO(check_range("--cache-disk", flags.cache_disk, 1, kMiBMax));
   ROOST_TRY_DO(check_range("--snapshot-every", flags.snapshot_every, 64, limits::kContextMax));
   ROOST_TRY_DO(check_range("--chunk-ms", flags.chunk_ms, 1, kGapMsMax));
   EngineOptions out;
@@ -41,6 +42,8 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   out.kv_bytes = bytes_of(flags.kv_mib);
   out.has_cache = !flags.no_cache;
   out.has_drafts = !flags.no_drafts;
+  out.cache_folder = flags.cache_dir;
+  out.cache_disk_bytes = bytes_of(flags.cache_disk);
   if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);
   out.snapshot_every = flags.snapshot_every;
   out.gap_ns_max = flags.chunk_ms * 1'000'000;

@@ -218,6 +218,7 @@ int run_run(const CommandLine& line) {
   if (!request) return complain(request.error());
   LoadOptions options;
   options.folder = line.model;
+  options.device = flags.device;
   options.template_file = flags.chat_template;
   options.drafter = flags.drafter;
   options.engine.has_drafts = !flags.no_drafts;

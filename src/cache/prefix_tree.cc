@@ -313,6 +313,30 @@ void PrefixTree::note_use(int32_t snapshot) {
   if (s.kind == SnapshotKind::kSuspended) s.kind = SnapshotKind::kBorder;  // it has come back
 }
 
+PrefixTree::Kept PrefixTree::kept(int32_t snapshot) const {
+  const Snapshot& s = snapshots_[at(snapshot)];
+  Kept out;
+  for (int32_t page = s.page; page >= 0; page = node(page).parent) out.pages.push_back(page);
+  std::reverse(out.pages.begin(), out.pages.end());
+  out.salt = node(out.pages.front()).salt;
+  for (const int32_t page : out.pages)
+    out.keys.insert(out.keys.end(), node(page).keys.begin(),
+                    node(page).keys.begin() + node(page).n_keys);
+  out.keys.resize(static_cast<size_t>(s.position));
+  return out;
+}
+
+// Of these the one that stands first, so that an entry finds the one before it.
+int32_t PrefixTree::first_unsaved() const {
+  int32_t first = -1;
+  for (int32_t s = 0; s < n_snapshots(); ++s) {
+    const Snapshot& candidate = snapshots_[at(s)];
+    if (candidate.page < 0 || candidate.is_saved) continue;
+    if (first < 0 || candidate.position < position_of(first)) first = s;
+  }
+  return first;
+}
+
 // -------------------------------------------------------------------------------------- eviction
 
 // Where a prompt would resume if this snapshot were not there.

@@ -83,6 +83,19 @@ class PrefixTree {
   int64_t n_evicted_pages() const { return n_evicted_pages_; }
   int64_t n_evicted_snapshots() const { return n_evicted_snapshots_; }
 
+  // What a snapshot stands behind, for storage outside: the salt, all keys, the page table. Takes
+  // memory, so it is for times when nothing runs.
+  struct Kept {
+    Hash128 salt;
+    std::vector<int32_t> keys, pages;
+  };
+  Kept kept(int32_t snapshot) const;
+  // The first snapshot that has not been marked as saved; -1: none.
+  int32_t first_unsaved() const;
+  void mark_saved(int32_t snapshot) { snapshots_[at(snapshot)].is_saved = true; }
+  int32_t n_free_pages() const { return static_cast<int32_t>(free_.size()); }
+  int32_t n_free_snapshots() const { return static_cast<int32_t>(free_snapshots_.size()); }
+
   // Cost to recompute × chance of reuse, in keys: what is lost with the snapshot.
   double value_of(int32_t snapshot) const;
 
@@ -103,6 +116,7 @@ class PrefixTree {
     int32_t page = -1;  // -1: free
     int32_t next = -1;  // in its node
     SnapshotKind kind = SnapshotKind::kLadder;
+    bool is_saved = false;
     int32_t n_uses = 0;
     int64_t position = 0, last_use = 0;
     uint64_t owner = 0;

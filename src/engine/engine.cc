@@ -6,18 +6,21 @@
 #include <thread>
 
 #include "base/memory.h"
+#include "engine/cache_identity.h"
 #include "engine/engine_core.h"
 #include "engine/model_runner.h"
 
 namespace roost {
 namespace {
 
-constexpr int64_t kCostsBudgetNs = 250'000'000;  // of the start, for timing steps
+constexpr int64_t kCostsBudgetNs = 250'000'000;    // of the start, for timing steps
+constexpr int64_t kSaveBudgetNs = 10'000'000'000;  // of the end, for prefixes not yet saved
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
-             const MemoryPlan& plan, const Clock& clock);
+  EngineImpl(const ModelWeights& weights, const EngineOptions& options, const MemoryPlan& plan,
+             std::unique_ptr<StepRunner> runner, std::unique_ptr<PrefixFiles> files,
+             const Clock& clock);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, EventSink sink) override;
@@ -31,6 +34,7 @@ class EngineImpl final : public Engine {
  private:
   void run();
   bool take_commands();
+  bool has_nothing_to_do() const;
   void publish_counts();
 
   const MemoryPlan plan_;
@@ -38,7 +42,8 @@ class EngineImpl final : public Engine {
   const int64_t vocabulary_;
   const Clock& clock_;
   const std::unique_ptr<StepRunner> runner_;
-  EngineCore core_;  // engine thread only, but for its options
+  const std::unique_ptr<PrefixFiles> files_;  // null: prefixes end with the process
+  EngineCore core_;                           // engine thread only, but for its options
 
   // Between threads.
   mutable std::mutex mutex_;
@@ -53,15 +58,19 @@ class EngineImpl final : public Engine {
   std::thread thread_;
 };
 
-EngineImpl::EngineImpl(std::shared_ptr<const ModelWeights> weights, const EngineOptions& options,
-                       const MemoryPlan& plan, const Clock& clock)
+EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options,
+                       const MemoryPlan& plan, std::unique_ptr<StepRunner> runner,
+                       std::unique_ptr<PrefixFiles> files, const Clock& clock)
     : plan_(plan),
       queue_max_(options.queue_max),
-      vocabulary_(weights->config.vocabulary),
+      vocabulary_(weights.config.vocabulary),
       clock_(clock),
-      runner_(make_model_runner(weights, options, plan)),
-      core_(core_options(options, plan, weights->config.end_tokens), *runner_, clock) {
+      runner_(std::move(runner)),
+      files_(std::move(files)),
+      core_(core_options(options, plan, weights.config.end_tokens), *runner_, clock) {
   core_.measure_costs(kCostsBudgetNs);
+  core_.keep_in(files_.get());
+  core_.load_prefixes();
   counts_ = core_.counts();
   thread_ = std::thread([this] { run(); });
 }
@@ -136,6 +145,8 @@ void EngineImpl::run() {
     publish_counts();
   }
   core_.end_all();
+  const int64_t until = clock_.now_ns() + kSaveBudgetNs;
+  while (clock_.now_ns() < until && core_.save_one_prefix()) continue;
 }
 
 // Sleeps while there is nothing to do; false when the engine ends.
@@ -143,9 +154,11 @@ bool EngineImpl::take_commands() {
   std::vector<std::unique_ptr<Sequence>> submitted;
   std::vector<RequestId> cancelled;
   bool goes_on;
+  // Idle times are for saving, one entry at a time.
+  const bool is_idle = !core_.has_work() && !(has_nothing_to_do() && core_.save_one_prefix());
   {
     std::unique_lock lock(mutex_);
-    if (!core_.has_work()) {
+    if (is_idle) {
       wake_.wait(lock, [&] { return is_stopping_ || !submitted_.empty() || !cancelled_.empty(); });
     }
     submitted.swap(submitted_);
@@ -158,8 +171,17 @@ bool EngineImpl::take_commands() {
   return goes_on;
 }
 
+bool EngineImpl::has_nothing_to_do() const {
+  const std::lock_guard lock(mutex_);
+  return !is_stopping_ && submitted_.empty() && cancelled_.empty();
+}
+
 void EngineImpl::publish_counts() {
-  const Counts counts = core_.counts();
+  Counts counts = core_.counts();
+  if (files_) {
+    counts.n_cache_files = static_cast<int64_t>(files_->entries().size());
+    counts.n_cache_files_skipped = files_->counts().n_skipped;
+  }
   const size_t n_queued = core_.n_queued();
   const std::lock_guard lock(mutex_);
   counts_ = counts;
@@ -171,9 +193,21 @@ void EngineImpl::publish_counts() {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeights> weights,
                                                const EngineOptions& options, const Clock& clock) {
   EngineOptions chosen = options;
-  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available_memory_bytes()));
-  return std::unique_ptr<Engine>(
-      std::make_unique<EngineImpl>(std::move(weights), chosen, plan, clock));
+  const size_t available =
+      chosen.hardware ? chosen.hardware->device().available_bytes() : available_memory_bytes();
+  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available));
+  std::unique_ptr<StepRunner> runner = make_model_runner(weights, chosen, plan);
+  std::unique_ptr<PrefixFiles> files;
+  if (chosen.has_cache && !chosen.cache_folder.empty()) {
+    ROOST_TRY(files, PrefixFiles::open({.folder = chosen.cache_folder,
+                                        .bytes_max = chosen.cache_disk_bytes,
+                                        .identity = cache_identity(*weights, chosen.drafter.get(),
+                                                                   runner->name()),
+                                        .page_bytes = runner->page_bytes(),
+                                        .snapshot_bytes = runner->snapshot_bytes()}));
+  }
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(
+      *weights, chosen, plan, std::move(runner), std::move(files), clock));
 }
 
 }  // namespace roost

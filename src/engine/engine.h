@@ -66,7 +66,7 @@ class Engine {
  public:
   using RequestId = uint64_t;
 
-  // Takes all memory, starts the engine thread. Refuses memory.too_small.
+  // Takes all memory, starts the engine thread. Refuses memory.too_small, cache.folder.
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const ModelWeights> weights,
                                                 const EngineOptions& options, const Clock& clock);
   virtual ~Engine() = default;  // ends running requests with kCancelled, joins the thread
@@ -91,6 +91,8 @@ class Engine {
     int64_t n_cached_tokens = 0;  // prompt tokens that needed no row
     int64_t n_suspended = 0;      // times that a sequence had to wait for memory of others
     int64_t n_evicted_pages = 0, n_evicted_snapshots = 0;
+    int64_t n_cache_files = 0,
+            n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
   };
   virtual Counts counts() const = 0;  // any thread
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/id_pool.h"
+#include "cache/prefix_files.h"
 #include "cache/prefix_tree.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
@@ -44,6 +45,12 @@ class EngineCore {
   // Steps of up to 16 rows are timed for at most budget_ns (one row always), on slots and pages
   // that nobody uses yet. Without it the first costs are taken from the first steps.
   void measure_costs(int64_t budget_ns);
+
+  // Entries of earlier processes, read into the prefix tree; before the first request.
+  void keep_in(PrefixFiles* files) { files_ = files; }
+  void load_prefixes();
+  // Writes one kept state that has no file yet; false: there is none. While nothing runs.
+  bool save_one_prefix();
 
   void add(std::unique_ptr<Sequence> sequence);
   void cancel(Engine::RequestId id);
@@ -85,6 +92,12 @@ class EngineCore {
   void keep_snapshot(Sequence& s, SnapshotKind kind);
   void publish(Sequence& s, int64_t position);
 
+  // prefix_storage.cc
+  struct LoadedPath {
+    std::vector<int32_t> keys, pages;
+  };
+  bool load_prefix(const PrefixFile& index, LoadedPath& path);
+
   // engine_step.cc: one forward call.
   void build_step();
   void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
@@ -109,6 +122,7 @@ class EngineCore {
   StepRunner& runner_;
   const Clock& clock_;
   PrefixTree tree_;
+  PrefixFiles* files_ = nullptr;  // null: the prefix tree ends with the process
   IdPool slots_;
   StepCosts costs_;
   Rounds rounds_;

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -360,6 +361,26 @@ TEST(Engine, equal_prompts_that_come_together_are_computed_once) {
   while (counts.n_running > 0) counts = engine->counts();
   EXPECT_LT(counts.n_prompt_tokens - before, 520);
   EXPECT_EQ(counts.n_cached_tokens, 3 * 499);
+}
+
+TEST(Engine, a_restart_begins_with_the_prefixes_of_the_folder) {
+  std::string folder = (std::filesystem::temp_directory_path() / "roost-engine-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EngineOptions options = small();
+  options.cache_folder = folder;
+  const GoldenAnswer count = golden_answers().at("count");
+  const Answer first = ask(*make_engine(options), request(count.prompt, 20));
+  {
+    const auto engine = make_engine(options);
+    EXPECT_GT(engine->counts().n_kept_snapshots, 0);
+    const Answer again = ask(*engine, request(count.prompt, 20));
+    EXPECT_EQ(again.tokens, first.tokens);
+    EXPECT_EQ(again.end.n_cached, static_cast<int64_t>(count.prompt.size()) - 1);
+    const auto second = Engine::create(fledgling(), options, system_clock());
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().refusal, Refusal::CacheFolder);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Engine, a_deadline_ends_a_request) {

@@ -139,7 +139,9 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
                                            drawn_rows_max(options)) +
                     static_cast<size_t>(tap_rows * d.tap_width()) * size_of(DType::kBF16);
   }
-  plan.workspace = cpu_workspace_bytes(step_limits(c, options), options.n_threads);
+  plan.workspace = options.hardware
+                       ? options.hardware->workspace_bytes(step_limits(c, options))
+                       : cpu_workspace_bytes(step_limits(c, options), options.n_threads);
   const size_t left = left_for_pages(plan, options, available);
   plan_pages(c, options, left, plan);
   options.context_max =

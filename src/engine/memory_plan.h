@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "model/drafter.h"
@@ -21,7 +22,9 @@ struct EngineOptions {
   bool has_cache = true;     // keep prefixes of earlier requests
   std::optional<size_t> cache_bytes;  // of pages and snapshots beside what running streams need;
                                       // absent: a third of what is left
-  int64_t snapshot_every = 2048;      // tokens between the states kept inside a long prompt
+  std::string cache_folder;           // keeps prefixes beyond the process; empty: nothing does
+  uint64_t cache_disk_bytes = uint64_t{32} << 30;  // of its files
+  int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
 
   // Steps.
   int64_t chunk_rows_max = 512;      // rows of one step
@@ -29,8 +32,9 @@ struct EngineOptions {
                                      // no longer than this
   bool has_drafts = true;            // guess tokens ahead; the tokens are the same either way
   std::shared_ptr<const DrafterWeights> drafter;  // null: only copies of earlier text are guessed
-  int n_threads = 0;                              // 0: all usable CPUs
-  int64_t n_tokens = 0;  // ids [n_tokens, V) are padding and never drawn; 0: none are
+  std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
+  int n_threads = 0;                   // 0: all usable CPUs
+  int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
   int64_t reserved_new_tokens =
       2048;  // a request starts with pages for its prompt and this many new tokens
   size_t queue_max = 64;
