@@ -41,6 +41,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   out.memory_max = bytes_of(flags.max_memory);
   out.kv_bytes = bytes_of(flags.kv_mib);
   out.has_cache = !flags.no_cache;
+  out.has_drafts = !flags.no_drafts;
   out.cache_folder = flags.cache_dir;
   out.cache_disk_bytes = bytes_of(flags.cache_disk);
   if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);

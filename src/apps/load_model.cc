@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "weights/config.h"
+#include "weights/drafter.h"
 #include "weights/weights.h"
 
 namespace roost {
@@ -168,6 +169,24 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   return out;
 }
 
+// The drafter that is named, or the one beside the model; none: null.
+Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
+                                                              const ModelWeights& target) {
+  std::string folder = options.drafter;
+  if (folder.empty()) folder = options.folder + "/drafter";
+  const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
+  if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
+  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target));
+  return std::make_shared<const DrafterWeights>(std::move(weights));
+}
+
+std::string summary_of(const DrafterWeights& drafter) {
+  const DrafterConfig& c = drafter.config;
+  return fmt::format("DFlash {}, {} layers, blocks of {} rows, {} taps, {} MiB", c.version,
+                     c.n_layers(), c.block_rows_max, c.n_taps(),
+                     mib(drafter.bytes_mapped + drafter.bytes_owned));
+}
+
 void log_plan(const MemoryPlan& plan) {
   log(LogLevel::kInfo, "memory_plan",
       {{"total_mib", mib(plan.total())},
@@ -224,6 +243,13 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   }
 
   EngineOptions engine_options = options.engine;
+  // The drafter's kernels are the CPU's; a card verifies no guesses.
+  engine_options.has_drafts = engine_options.has_drafts && machine.is_cpu();
+  if (engine_options.has_drafts) {
+    ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
+  }
+  model.has_drafter = engine_options.drafter != nullptr;
+  if (model.has_drafter) steps.done("drafter", summary_of(*engine_options.drafter));
   engine_options.hardware = machine.hardware();
   engine_options.n_tokens = model.tokenizer.n_tokens();
   engine_options.turn_token = model.tokenizer.find_added("<|im_start|>").value_or(-1);

@@ -18,7 +18,8 @@ struct LoadOptions {
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
   bool is_strict_model = false;
-  EngineOptions engine;  // n_tokens is set from the tokenizer
+  std::string drafter;   // folder; empty: `drafter` in the model's folder, if there is one
+  EngineOptions engine;  // n_tokens is set from the tokenizer, drafter from the files
 };
 
 // Reads configuration, weights, tokenizer and template, starts the engine, and logs each step with

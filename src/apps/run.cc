@@ -108,7 +108,7 @@ std::string json_of(const Reply& reply) {
   out.set("prompt_tokens", json::Value::integer(reply.end.finished.n_prompt));
   out.set("finish", json::Value::string(reply.end.cause == FinishCause::kEos ? "stop" : "length"));
   out.set("seed", json::Value::unsigned_integer(reply.seed));
-  out.set("accept_length", json::Value());
+  out.set("accept_length", accept_length_of(reply.end.finished.drafts));
   out.set("timings", timings_of(machine, reply.end));
   return json::write(out);
 }
@@ -220,6 +220,8 @@ int run_run(const CommandLine& line) {
   options.folder = line.model;
   options.device = flags.device;
   options.template_file = flags.chat_template;
+  options.drafter = flags.drafter;
+  options.engine.has_drafts = !flags.no_drafts;
   options.engine.context_max = flags.context;
   options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
   options.engine.memory_max = static_cast<size_t>(flags.max_memory) << 20;

@@ -106,6 +106,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   out.folder = line.model;
   out.device = flags.device;
   out.template_file = flags.chat_template;
+  out.drafter = flags.drafter;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")

@@ -108,6 +108,7 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
     return false;
   }
   s.slot = *slots_.take();
+  if (options_.has_drafts) matches_[static_cast<size_t>(s.slot)].clear();
   if (!snapshot) {
     runner_.reset_slot(s.slot);
   } else if (!runner_.load_state(*snapshot, s.slot)) {

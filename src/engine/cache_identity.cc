@@ -25,7 +25,8 @@ std::string sample_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::string cache_identity(const ModelWeights& weights, const std::string& backend) {
+std::string cache_identity(const ModelWeights& weights, const DrafterWeights* drafter,
+                           const std::string& backend) {
   const ModelConfig& c = weights.config;
   // The number of threads changes no bit.
   std::string text = backend.substr(0, backend.find(',')) + " numerics " +
@@ -35,6 +36,9 @@ std::string cache_identity(const ModelWeights& weights, const std::string& backe
         c.n_value_heads, c.key_dim, c.value_dim, c.n_experts, c.experts_per_token})
     text += " " + std::to_string(n);
   text += " " + std::to_string(c.rope_theta) + " " + std::to_string(c.norm_eps * 1e9);
+  if (drafter != nullptr)
+    text += " drafter " + std::to_string(drafter->identity.low) + " " +
+            std::to_string(drafter->identity.high);
   if (weights.checkpoint) {
     for (const auto& [name, tensor] : weights.checkpoint->tensors())
       text += "\n" + name + " " + sample_of(tensor.bytes);

@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "model/drafter.h"
 #include "model/qwen35.h"
 
 namespace roost {
 
-// Of the geometry, samples of every tensor's bytes, the kernels ("cpu avx3") and the version of
-// the arithmetic. Two that differ share no entry.
-std::string cache_identity(const ModelWeights& weights, const std::string& backend);
+// Of the geometry, samples of every tensor's bytes, the drafter whose rows lie in the pages (null:
+// none), the kernels ("cpu avx3") and the version of the arithmetic. Two that differ share no
+// entry.
+std::string cache_identity(const ModelWeights& weights, const DrafterWeights* drafter,
+                           const std::string& backend);
 
 }  // namespace roost

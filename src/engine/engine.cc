@@ -201,7 +201,8 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeight
   if (chosen.has_cache && !chosen.cache_folder.empty()) {
     ROOST_TRY(files, PrefixFiles::open({.folder = chosen.cache_folder,
                                         .bytes_max = chosen.cache_disk_bytes,
-                                        .identity = cache_identity(*weights, runner->name()),
+                                        .identity = cache_identity(*weights, chosen.drafter.get(),
+                                                                   runner->name()),
                                         .page_bytes = runner->page_bytes(),
                                         .snapshot_bytes = runner->snapshot_bytes()}));
   }

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/speculation/acceptance.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
 
@@ -27,6 +28,7 @@ struct EngineRequest {
   SampleParams sampling;        // position is set by the engine
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
   bool ignore_end_tokens = false;
+  int32_t drafts_max = kDraftsMax;  // tokens guessed ahead in one round; 0: none
 
   Priority priority = Priority::kForeground;
   int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline
@@ -54,6 +56,7 @@ struct EngineEvent {
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
   int64_t gap_max_ns = 0;  // longest silence between two kTokens events
+  DraftFigures drafts;     // kFinished
 };
 
 // Called on the engine thread; must not block or call the engine.

@@ -18,6 +18,8 @@ CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
   core.snapshot_every = options.snapshot_every;
   core.turn_token = options.turn_token;
   core.reserved_new_tokens = options.reserved_new_tokens;
+  core.has_drafts = options.has_drafts;
+  core.drawn_rows_max = drawn_rows_max(options);
   core.limits.step_rows_max = options.chunk_rows_max;
   core.limits.gap_ns_max = options.gap_ns_max;
   core.end_tokens = end_tokens;
@@ -29,7 +31,9 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
       runner_(runner),
       clock_(clock),
       tree_(options_.n_pages, options_.n_snapshots),
-      slots_(options_.streams_max) {
+      slots_(options_.streams_max),
+      rounds_(options_.streams_max, options_.has_drafts ? runner.draft_rows_max() : 0,
+              std::max<int64_t>(options_.drawn_rows_max, options_.streams_max), clock) {
   const auto n_streams = static_cast<size_t>(options_.streams_max);
   const auto n_rows = static_cast<size_t>(options_.limits.step_rows_max);
   running_.reserve(n_streams);
@@ -38,11 +42,16 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
   chunks_.reserve(n_streams);
   tokens_.reserve(n_rows);
   positions_.reserve(3 * n_rows);
-  for (auto* per_stream : {&logit_rows_, &logit_sequences_, &drawn_})
-    per_stream->reserve(n_streams);
+  const auto n_drawn =
+      static_cast<size_t>(std::max<int64_t>(options_.drawn_rows_max, options_.streams_max));
+  for (auto* per_row : {&logit_rows_, &drawn_tokens_}) per_row->reserve(n_drawn);
+  sampling_.reserve(n_drawn);
   row_spans_.reserve(n_streams);
+  tap_rows_.reserve(n_streams);
   delta_spans_.reserve(n_streams);
-  sampling_.reserve(n_streams);
+  drawn_.reserve(n_streams);
+  round_streams_.reserve(n_streams);
+  if (options_.has_drafts) matches_.assign(n_streams, CopyMatch(options_.context_max));
 }
 
 std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
@@ -95,6 +104,8 @@ void EngineCore::measure_costs(int64_t budget_ns) {
     samples.push_back({n_rows, best});
   }
   costs_.set(samples);
+  for (const StepCosts::Sample& sample : samples)
+    rounds_.costs().step.record(sample.n_rows, 0, static_cast<double>(sample.ns) * 1e-6);
   tree_.release_page(page);
   tokens_.clear();
 }
@@ -166,6 +177,7 @@ void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   s.event.finish = how;
   s.event.error = std::move(error);
   s.event.n_generated = s.n_generated();
+  s.event.drafts = s.drafts.figures;
   s.event.finished_ns = clock_.now_ns();
   s.sink(s.event);
   s.sink = nullptr;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculation/rounds.h"
 #include "engine/step_runner.h"
 
 namespace roost {
@@ -26,6 +27,8 @@ struct CoreOptions {
   int64_t snapshot_every = 2048;
   int32_t turn_token = -1;
   int64_t reserved_new_tokens = 2048;
+  bool has_drafts = false;
+  int64_t drawn_rows_max = 0;  // rows of a step from which tokens are drawn
   SchedulerLimits limits;
   std::vector<int32_t> end_tokens;
 };
@@ -64,6 +67,10 @@ class EngineCore {
   void check_invariants() const;  // pages, slots and snapshots, counted again; for tests
 
  private:
+  // A sequence that draws in the step: its rows from the newest token on are the last of its rows.
+  struct Drawn {
+    int32_t sequence_idx = 0, first_logit = 0, n_accepted = 0;
+  };
   using SequencePtr = std::unique_ptr<Sequence>;
 
   // admission.cc: who runs.
@@ -94,6 +101,14 @@ class EngineCore {
   // engine_step.cc: one forward call.
   void build_step();
   void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
+  void push_rows(Sequence& s, int64_t n_rows, int64_t stored);
+  void plan_drafts();
+  int32_t drafts_max(const Sequence& s) const;
+  void commit_rows();
+  void absorb_waiting(const Sequence& s);
+  void keep_drawn(const Drawn& drawn);
+  int32_t accepted_of(const Sequence& s, const Drawn& drawn) const;
+  bool ends_reply(const Sequence& s, int32_t token) const;
   void keep_places_passed();
   void keep(Sequence& s, int32_t token);
   void note_prompt_done(const Sequence& s);
@@ -110,6 +125,9 @@ class EngineCore {
   PrefixFiles* files_ = nullptr;  // null: the prefix tree ends with the process
   IdPool slots_;
   StepCosts costs_;
+  Rounds rounds_;
+  std::vector<CopyMatch> matches_;  // by slot; none without drafts
+  std::vector<RoundStream> round_streams_;
 
   std::vector<SequencePtr> running_;  // in order of admission
   std::deque<SequencePtr> waiting_;
@@ -119,8 +137,10 @@ class EngineCore {
   // The step that is built, one entry a chunk or a drawn token.
   std::vector<SequenceNeed> needs_;
   std::vector<Chunk> chunks_;
-  std::vector<int32_t> tokens_, positions_, logit_rows_, logit_sequences_, drawn_;
+  std::vector<int32_t> tokens_, positions_, logit_rows_, drawn_tokens_;
+  std::vector<Drawn> drawn_;
   std::vector<RowSpan> row_spans_;
+  std::vector<TapRows> tap_rows_;
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
 

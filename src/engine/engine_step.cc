@@ -4,12 +4,22 @@
 #include "engine/engine_core.h"
 
 namespace roost {
+namespace {
+
+int64_t longest_context(std::span<const RowSpan> rows) {
+  int64_t longest = 0;
+  for (const RowSpan& span : rows)
+    longest = std::max(longest, int64_t{span.first_index} + span.n_rows);
+  return longest;
+}
+
+}  // namespace
 
 void EngineCore::step() {
   if (running_.empty()) return;
   grow_pages();
   build_step();
-  drawn_.resize(logit_rows_.size());
+  drawn_tokens_.resize(logit_rows_.size());
   const int64_t from = clock_.now_ns();
   runner_.run({.tokens = tokens_,
                .positions = positions_,
@@ -17,22 +27,17 @@ void EngineCore::step() {
                .delta_rows = delta_spans_,
                .logit_rows = logit_rows_,
                .sampling = sampling_},
-              drawn_);
-  costs_.observe(static_cast<int64_t>(tokens_.size()), clock_.now_ns() - from);
+              drawn_tokens_);
+  const auto n_rows = static_cast<int64_t>(tokens_.size());
+  costs_.observe(n_rows, clock_.now_ns() - from);
   ++counts_.n_steps;
-  counts_.n_generated_tokens += static_cast<int64_t>(logit_rows_.size());
   counts_.n_prompt_tokens += static_cast<int64_t>(tokens_.size() - logit_rows_.size());
 
+  commit_rows();
+  rounds_.costs().step.record(n_rows, longest_context(row_spans_),
+                              static_cast<double>(clock_.now_ns() - from) * 1e-6);
   keep_places_passed();
-  for (size_t i = 0; i < drawn_.size(); ++i) {
-    Sequence& s = *running_[static_cast<size_t>(logit_sequences_[i])];
-    if (drawn_[i] < 0) {
-      finish(s, Finish::kError,
-             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
-    } else {
-      keep(s, drawn_[i]);
-    }
-  }
+  for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
 }
 
@@ -40,53 +45,169 @@ void EngineCore::build_step() {
   needs_.clear();
   for (const auto& s : running_) needs_.push_back(s->need(s->n_computed));
   plan_step(needs_, options_.limits, costs_, chunks_);
-  tokens_.clear(), positions_.clear(), logit_rows_.clear(), logit_sequences_.clear();
+  plan_drafts();
+  tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
   row_spans_.clear(), delta_spans_.clear(), sampling_.clear();
   for (const Chunk& chunk : chunks_) {
     add_rows(*running_[static_cast<size_t>(chunk.sequence_idx)], chunk.sequence_idx, chunk.n_rows);
   }
 }
 
+// How many drafts a sequence could bring: of its reply, of its pages, and of the row store, in
+// which all rows behind the stored state must have a place.
+int32_t EngineCore::drafts_max(const Sequence& s) const {
+  const int64_t of_reply = s.new_tokens_max - s.n_generated() - 1;
+  const int64_t of_pages = static_cast<int64_t>(s.pages.size()) * kPageTokens - s.n_tokens();
+  int64_t stored = s.n_computed;
+  if (const std::optional<Place> place = next_place(s)) stored = std::min(stored, place->position);
+  const int64_t of_store = kReplayRowsMax - 1 - (s.n_computed - stored);
+  const int64_t n = std::min({of_reply, of_pages, of_store, int64_t{s.request.drafts_max}});
+  return static_cast<int32_t>(std::max<int64_t>(n, 0));
+}
+
+// Sequences that decode guess at the tokens behind their newest one; the guesses become rows of
+// this step, as far as it has room for them.
+void EngineCore::plan_drafts() {
+  for (const SequencePtr& s : running_) s->drafts.n_drafts = 0;
+  if (!options_.has_drafts) return;
+  round_streams_.clear();
+  PlainStep plain;
+  int64_t n_drawn = 0;
+  for (const Chunk& chunk : chunks_) {
+    Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
+    plain.n_rows += chunk.n_rows;
+    n_drawn += s.n_computed + chunk.n_rows == s.n_tokens();
+    if (s.n_tokens() - s.n_computed != 1 || s.n_generated() == 0) continue;
+    plain.context = std::max(plain.context, s.n_tokens());
+    round_streams_.push_back({.state = &s.drafts,
+                              .matches = &matches_[static_cast<size_t>(s.slot)],
+                              .tokens = s.tokens,
+                              .drafts_max = drafts_max(s),
+                              .page_table = s.pages.data(),
+                              .sampling = s.request.sampling});
+  }
+  const int64_t n_room =
+      std::min(options_.limits.step_rows_max - plain.n_rows, options_.drawn_rows_max - n_drawn);
+  rounds_.plan(round_streams_, plain, std::max<int64_t>(n_room, 0),
+               [this](std::span<const DraftBlock> blocks, std::span<int32_t> tokens) {
+                 for (const SequencePtr& s : running_) {
+                   if (s->drafts.n_drafts > 0) absorb_waiting(*s);
+                 }
+                 runner_.draft(blocks, tokens);
+               });
+}
+
 // The state is stored behind the last row, or at the next place where it is to be kept: rows behind
 // that wait in the row store and are replayed by the next step. A chunk that would leave more rows
-// than the row store holds ends at the place.
+// than the row store holds ends at the place. Drafts may be wrong, so the state is never stored
+// behind the first of them.
 void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max) {
+  const int64_t n_drafts = s.drafts.n_drafts;
   int64_t n_rows = n_rows_max;
-  int64_t stored = s.n_computed + n_rows;
+  int64_t stored = s.n_computed + (n_drafts > 0 ? 0 : n_rows);
   if (const std::optional<Place> place = next_place(s); place && place->position < stored) {
-    const bool fits = stored - place->position <= kReplayRowsMax;
+    const bool fits = n_drafts > 0 || stored - place->position <= kReplayRowsMax;
     if (!fits && place->position > s.n_computed) n_rows = place->position - s.n_computed;
     if (fits || place->position > s.n_computed) stored = place->position;
   }
-  const auto first_row = static_cast<int32_t>(tokens_.size());
-  for (int64_t t = s.n_computed; t < s.n_computed + n_rows; ++t) {
-    tokens_.push_back(s.tokens[static_cast<size_t>(t)]);
-    positions_.insert(positions_.end(), 3, static_cast<int32_t>(t));
+  const auto end_row = static_cast<int32_t>(tokens_.size()) + static_cast<int32_t>(n_rows);
+  push_rows(s, n_rows, stored);
+  if (s.n_computed < s.n_tokens()) return;
+  drawn_.push_back({sequence_idx, static_cast<int32_t>(logit_rows_.size()), 0});
+  for (int32_t i = 0; i <= n_drafts; ++i) {
+    logit_rows_.push_back(end_row - 1 + i);
+    sampling_.push_back(s.request.sampling);
+    sampling_.back().position = s.n_computed + i;
   }
+}
+
+// n_rows known tokens and the drafts behind them.
+void EngineCore::push_rows(Sequence& s, int64_t n_rows, int64_t stored) {
+  const auto first_row = static_cast<int32_t>(tokens_.size());
+  const auto known = s.tokens.begin() + s.n_computed;
+  const auto drafted = s.drafts.drafted();
+  tokens_.insert(tokens_.end(), known, known + n_rows);
+  tokens_.insert(tokens_.end(), drafted.begin(), drafted.end());
+  const auto n_all = static_cast<int32_t>(tokens_.size()) - first_row;
+  for (int32_t i = 0; i < n_all; ++i)
+    positions_.insert(positions_.end(), 3, static_cast<int32_t>(s.n_computed) + i);
   int32_t first_packed = 0;
   if (!delta_spans_.empty())
     first_packed = delta_spans_.back().first_packed + delta_spans_.back().n_packed();
-  row_spans_.push_back({first_row, static_cast<int32_t>(n_rows), static_cast<int32_t>(s.n_computed),
-                        s.pages.data()});
+  row_spans_.push_back({first_row, n_all, static_cast<int32_t>(s.n_computed), s.pages.data()});
   delta_spans_.push_back({.first_row = first_row,
-                          .n_new = static_cast<int32_t>(n_rows),
+                          .n_new = n_all,
                           .n_replay = static_cast<int32_t>(s.n_computed - s.n_stored),
                           .store_after = static_cast<int32_t>(stored - s.n_stored),
                           .first_packed = first_packed,
                           .slot = s.slot});
   s.n_computed += n_rows;
   s.n_stored = stored;
-  if (!s.has_started) {
-    s.has_started = true;
-    s.event.kind = EngineEvent::Kind::kStarted;
-    s.event.started_ns = clock_.now_ns();
-    s.sink(s.event);
+  if (s.has_started) return;
+  s.has_started = true;
+  s.event.kind = EngineEvent::Kind::kStarted;
+  s.event.started_ns = clock_.now_ns();
+  s.sink(s.event);
+}
+
+// Rows of drafts that the target would have drawn itself, up to where the reply ends, are the
+// sequence's own. The drafter takes in those and what was known before, and never a rejected one.
+void EngineCore::commit_rows() {
+  tap_rows_.clear();
+  size_t next = 0;  // of drawn_, which is in the order of chunks_
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    Sequence& s = *running_[static_cast<size_t>(chunks_[i].sequence_idx)];
+    RowSpan rows = row_spans_[i];
+    const bool draws = next < drawn_.size() && drawn_[next].sequence_idx == chunks_[i].sequence_idx;
+    if (draws) {
+      Drawn& drawn = drawn_[next++];
+      drawn.n_accepted = accepted_of(s, drawn);
+      rows.n_rows += drawn.n_accepted - s.drafts.n_drafts;
+    }
+    const bool is_plain = draws && rows.n_rows == 1 && s.drafts.n_drafts == 0;
+    tap_rows_.push_back({rows, s.slot, is_plain});
   }
-  if (s.n_computed < s.n_tokens()) return;
-  logit_rows_.push_back(first_row + static_cast<int32_t>(n_rows) - 1);
-  logit_sequences_.push_back(sequence_idx);
-  sampling_.push_back(s.request.sampling);
-  sampling_.back().position = s.n_computed;
+  runner_.absorb(tap_rows_);
+}
+
+int32_t EngineCore::accepted_of(const Sequence& s, const Drawn& drawn) const {
+  const auto drafts = s.drafts.drafted();
+  const std::span chosen(drawn_tokens_.data() + drawn.first_logit, drafts.size() + 1);
+  const int32_t n_accepted = count_accepted(drafts, chosen);
+  for (int32_t i = 0; i < n_accepted; ++i) {
+    if (ends_reply(s, chosen[static_cast<size_t>(i)])) return i;
+  }
+  return n_accepted;
+}
+
+// Before anybody reads what the drafter keeps of the sequence.
+void EngineCore::absorb_waiting(const Sequence& s) {
+  const TapRows rows{{0, 0, static_cast<int32_t>(s.n_computed), s.pages.data()}, s.slot, false};
+  runner_.absorb({&rows, 1});
+}
+
+// The accepted drafts and the one token behind them.
+void EngineCore::keep_drawn(const Drawn& drawn) {
+  Sequence& s = *running_[static_cast<size_t>(drawn.sequence_idx)];
+  if (s.n_generated() > 0) Rounds::note(s.drafts, drawn.n_accepted);
+  for (int32_t i = 0; i <= drawn.n_accepted; ++i) {
+    const int32_t token = drawn_tokens_[static_cast<size_t>(drawn.first_logit + i)];
+    s.n_computed += i > 0;  // the row of the draft that this token follows
+    ++counts_.n_generated_tokens;
+    if (token >= 0) {
+      keep(s, token);
+    } else {
+      finish(s, Finish::kError,
+             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+    }
+  }
+}
+
+bool EngineCore::ends_reply(const Sequence& s, int32_t token) const {
+  const std::vector<int32_t>& ends = options_.end_tokens;
+  const bool is_end =
+      !s.request.ignore_end_tokens && std::find(ends.begin(), ends.end(), token) != ends.end();
+  return is_end || s.is_stop_token(token);
 }
 
 // Every sequence whose state has come to stand at a place keeps it.
@@ -106,11 +227,8 @@ void EngineCore::keep_places_passed() {
 }
 
 void EngineCore::keep(Sequence& s, int32_t token) {
-  const bool is_end = !s.request.ignore_end_tokens &&
-                      std::find(options_.end_tokens.begin(), options_.end_tokens.end(), token) !=
-                          options_.end_tokens.end();
   if (s.n_generated() == 0) note_prompt_done(s);
-  if (is_end || s.is_stop_token(token)) {
+  if (ends_reply(s, token)) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
   }

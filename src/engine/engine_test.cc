@@ -112,6 +112,14 @@ EngineOptions small() {
   return options;
 }
 
+EngineOptions small_with_drafter() {
+  static const auto drafter = std::make_shared<const DrafterWeights>(
+      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *fledgling()).value());
+  EngineOptions options = small();
+  options.drafter = drafter;
+  return options;
+}
+
 std::unique_ptr<Engine> make_engine(const EngineOptions& options = small()) {
   return Engine::create(fledgling(), options, system_clock()).value();
 }
@@ -386,18 +394,41 @@ TEST(Engine, a_deadline_ends_a_request) {
 }
 
 TEST(Engine, a_step_allocates_nothing) {
-  const auto engine = make_engine();
-  const GoldenAnswer story = golden_answers().at("story");
-  std::promise<int64_t> measured;
-  int64_t before = 0, n_tokens = 0;
-  EngineRequest r = request(story.prompt, 120, 0.9, 4);
-  r.ignore_end_tokens = true;
-  ASSERT_TRUE(engine->submit(r, [&](const EngineEvent& event) {
-    if (event.kind != EngineEvent::Kind::kTokens) return;
-    if (++n_tokens == 20) before = n_allocations;
-    if (n_tokens == 100) measured.set_value(n_allocations - before);
-  }));
-  EXPECT_EQ(measured.get_future().get(), 0);
+  for (const bool has_drafter : {false, true}) {
+    const auto engine = make_engine(has_drafter ? small_with_drafter() : small());
+    const GoldenAnswer story = golden_answers().at("story");
+    std::promise<int64_t> measured;
+    int64_t before = 0, n_tokens = 0;
+    EngineRequest r = request(story.prompt, 120, 0.9, 4);
+    r.ignore_end_tokens = true;
+    ASSERT_TRUE(engine->submit(r, [&](const EngineEvent& event) {
+      if (event.kind != EngineEvent::Kind::kTokens) return;
+      if (++n_tokens == 20) before = n_allocations;
+      if (n_tokens == 100) measured.set_value(n_allocations - before);
+    }));
+    EXPECT_EQ(measured.get_future().get(), 0) << "with a drafter: " << has_drafter;
+  }
+}
+
+TEST(Engine, with_a_drafter_answers_are_the_same_and_its_figures_add_up) {
+  const auto plain = make_engine(), drafted = make_engine(small_with_drafter());
+  for (const auto& [name, golden] : golden_answers()) {
+    if (name.starts_with("picture")) continue;
+    const EngineRequest r = request(golden.prompt, 160, 0.8, 11);
+    const Answer want = ask(*plain, r), have = ask(*drafted, r);
+    EXPECT_EQ(have.tokens, want.tokens) << name;
+    const DraftFigures& f = have.end.drafts;
+    EXPECT_GT(f.n_rounds, 0) << name;
+    EXPECT_EQ(f.n_rows, f.n_rounds + f.n_drafted);
+    EXPECT_EQ(f.n_tokens, f.n_rounds + f.n_plain_steps + f.n_accepted);
+    // Behind the first token; an end token counts, but is not kept.
+    const bool has_end = have.end.finish == Finish::kEndToken;
+    EXPECT_EQ(f.n_tokens, static_cast<int64_t>(have.tokens.size()) - 1 + has_end);
+    EXPECT_LE(f.n_accepted, f.n_drafted);
+    EngineRequest off = r;
+    off.drafts_max = 0;
+    EXPECT_EQ(ask(*drafted, off).end.drafts.n_rounds, 0);
+  }
 }
 
 }  // namespace

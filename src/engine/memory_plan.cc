@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/speculation/copy_match.h"
+
 namespace roost {
 namespace {
 
 constexpr int64_t kOtherStreamTokens = 8192;  // K/V planned for each stream beside the first
 constexpr int32_t kSnapshotsPerStream = 8;    // more are of no use before disk tiers exist
-constexpr int32_t kSnapshotsMin = 4;          // one conversation: system, query, header, reply
+constexpr int64_t kVerifiedRows = 64;  // of a step: their logits are a megabyte each at 250K tokens
+constexpr int32_t kSnapshotsMin = 4;   // one conversation: system, query, header, reply
 
 int64_t div_ceil(int64_t n, int64_t d) {
   return (n + d - 1) / d;
@@ -23,6 +26,7 @@ void fill_options(const ModelConfig& c, EngineOptions& options) {
   if (options.n_threads <= 0) options.n_threads = n_usable_cpus();
   if (options.n_tokens <= 0) options.n_tokens = c.vocabulary;
   options.chunk_rows_max = std::max<int64_t>(options.chunk_rows_max, options.streams_max);
+  if (!options.has_drafts) options.drafter = nullptr;
 }
 
 // Bytes that pages and snapshots may take; SIZE_MAX: nobody knows.
@@ -43,7 +47,10 @@ size_t left_for_pages(const MemoryPlan& plan, const EngineOptions& options, size
 }
 
 void plan_pages(const ModelConfig& c, const EngineOptions& options, size_t left, MemoryPlan& plan) {
-  const size_t page_bytes = std::max<size_t>(ModelState::bytes_per_page(c, DType::kBF16), 1);
+  size_t page_bytes = ModelState::bytes_per_page(c, DType::kBF16);
+  if (options.drafter)
+    page_bytes += DrafterState::bytes_per_page(options.drafter->config, DType::kBF16);
+  page_bytes = std::max<size_t>(page_bytes, 1);
   const size_t snapshot_bytes = std::max<size_t>(ModelState::bytes_per_slot(c, DType::kBF16, 0), 1);
   const auto pages_in = [&](size_t n_bytes) { return static_cast<int64_t>(n_bytes / page_bytes); };
   const int64_t wanted =
@@ -86,9 +93,22 @@ int64_t packed_rows_max(const EngineOptions& options) {
   return options.chunk_rows_max + options.streams_max * int64_t{kReplayRowsMax};
 }
 
+int64_t drawn_rows_max(const EngineOptions& options) {
+  if (!options.has_drafts) return options.streams_max;
+  return std::max<int64_t>(options.streams_max,
+                           std::min(int64_t{kReplayRowsMax} * options.streams_max, kVerifiedRows));
+}
+
+int64_t absorbed_rows_max(const EngineOptions& options) {
+  return options.chunk_rows_max + options.streams_max * int64_t{kWaitingRows};
+}
+
 OpsLimits step_limits(const ModelConfig& config, const EngineOptions& options) {
   OpsLimits limits = Qwen35::ops_limits(config, options.chunk_rows_max);
   limits.context_max = options.context_max;
+  if (options.drafter)
+    Drafter::widen(options.drafter->config, absorbed_rows_max(options), drawn_rows_max(options),
+                   limits);
   return limits;
 }
 
@@ -105,7 +125,20 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
                ModelState::bytes_per_slot(c, DType::kBF16, kReplayRowsMax);
   plan.scratch =
       Qwen35::scratch_bytes(c, DType::kBF16, options.chunk_rows_max, packed_rows_max(options)) +
-      static_cast<size_t>(options.streams_max * c.vocabulary) * sizeof(float);
+      static_cast<size_t>(drawn_rows_max(options) * c.vocabulary) * sizeof(float);
+  if (options.has_drafts)
+    plan.scratch +=
+        static_cast<size_t>(options.streams_max) * CopyMatch::bytes_for(options.context_max);
+  if (options.drafter) {
+    const DrafterConfig& d = options.drafter->config;
+    plan.weights_mapped += options.drafter->bytes_mapped;
+    plan.weights_owned += options.drafter->bytes_owned;
+    const int64_t tap_rows = options.chunk_rows_max + absorbed_rows_max(options) +
+                             options.streams_max * int64_t{kWaitingRows};
+    plan.scratch += Drafter::scratch_bytes(d, DType::kBF16, absorbed_rows_max(options),
+                                           drawn_rows_max(options)) +
+                    static_cast<size_t>(tap_rows * d.tap_width()) * size_of(DType::kBF16);
+  }
   plan.workspace = options.hardware
                        ? options.hardware->workspace_bytes(step_limits(c, options))
                        : cpu_workspace_bytes(step_limits(c, options), options.n_threads);

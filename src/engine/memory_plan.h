@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/drafter.h"
 #include "model/qwen35.h"
 
 namespace roost {
@@ -26,9 +27,11 @@ struct EngineOptions {
   int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
 
   // Steps.
-  int64_t chunk_rows_max = 512;        // rows of one step
-  int64_t gap_ns_max = 250'000'000;    // prompt rows beside streams are chosen so that a step takes
-                                       // no longer than this
+  int64_t chunk_rows_max = 512;      // rows of one step
+  int64_t gap_ns_max = 250'000'000;  // prompt rows beside streams are chosen so that a step takes
+                                     // no longer than this
+  bool has_drafts = true;            // guess tokens ahead; the tokens are the same either way
+  std::shared_ptr<const DrafterWeights> drafter;  // null: only copies of earlier text are guessed
   std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
   int n_threads = 0;                   // 0: all usable CPUs
   int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
@@ -52,6 +55,14 @@ struct MemoryPlan {  // bytes, as printed at start
 
 // Rows of a sequence that its slot can hold back behind the stored state (see DeltaSpan).
 inline constexpr int32_t kReplayRowsMax = 16;
+
+// Rows of a step from which tokens are drawn: one a stream, and more where drafts are verified.
+int64_t drawn_rows_max(const EngineOptions& options);
+
+// Rows whose taps a slot can hold back from the drafter, and those that it takes in at once at
+// most.
+inline constexpr int32_t kWaitingRows = 32;
+int64_t absorbed_rows_max(const EngineOptions& options);
 
 // Packed rows of the recurrent layers in a step of that many rows and streams.
 int64_t packed_rows_max(const EngineOptions& options);

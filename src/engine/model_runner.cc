@@ -37,10 +37,11 @@ class ModelRunner final : public StepRunner {
                                   kReplayRowsMax, device_)),
         kept_(ModelState::create(weights_->config, ops_->activation(), 0, plan.n_snapshots, 0,
                                  device_)),
-        logits_(
-            device_.take(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) *
-                         sizeof(float))),
-        drawn_(device_.take(static_cast<size_t>(options.streams_max) * sizeof(int32_t))) {
+        logits_(device_.take(
+            static_cast<size_t>(drawn_rows_max(options) * weights_->config.vocabulary) *
+            sizeof(float))),
+        drawn_(device_.take(static_cast<size_t>(drawn_rows_max(options)) * sizeof(int32_t))) {
+    if (options.drafter) add_drafter(options, plan);
     if (is_on_host() || plan.n_snapshots == 0) return;
     for (const ModelState::Delta& layer : kept_.delta) {
       const size_t n_bytes = std::max(layer.state.at(0).n_bytes(), layer.tail.at(0).n_bytes());
@@ -65,7 +66,47 @@ class ModelRunner final : public StepRunner {
     device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
-  void reset_slot(int32_t slot) override { state_.reset_slot(slot); }
+  int32_t draft_rows_max() const override {
+    return drafter_ ? static_cast<int32_t>(drafter_->config().block_rows_max) : 0;
+  }
+
+  // Taking in one row reads all of the drafter's context weights, as taking in many does: rows wait
+  // while they can.
+  void absorb(std::span<const TapRows> rows) override {
+    if (!drafter_) return;
+    absorbed_.clear();
+    n_gathered_ = 0;
+    for (const TapRows& taken : rows) {
+      Waiting& waiting = waiting_[static_cast<size_t>(taken.slot)];
+      const int32_t n_all = waiting.n_rows + taken.rows.n_rows;
+      if (taken.can_wait && n_all <= kWaitingRows) {
+        copy_taps(taps_, taken.rows.first_row, taken.rows.n_rows, waiting.taps, waiting.n_rows);
+        waiting.n_rows = n_all;
+        continue;
+      }
+      if (n_all == 0) continue;
+      absorbed_.push_back(
+          {n_gathered_, n_all, taken.rows.first_index - waiting.n_rows, taken.rows.page_table});
+      copy_taps(waiting.taps, 0, waiting.n_rows, gathered_, n_gathered_);
+      copy_taps(taps_, taken.rows.first_row, taken.rows.n_rows, gathered_,
+                n_gathered_ + waiting.n_rows);
+      n_gathered_ += n_all;
+      waiting.n_rows = 0;
+    }
+    if (absorbed_.empty()) return;
+    const int64_t width = drafter_->config().tap_width();
+    drafter_->absorb(gathered_.tensor(ops_->activation(), {n_gathered_, width}), absorbed_,
+                     draft_state_);
+  }
+
+  void draft(std::span<const DraftBlock> blocks, std::span<int32_t> tokens) override {
+    if (drafter_) drafter_->draft(blocks, draft_state_, tokens);
+  }
+
+  void reset_slot(int32_t slot) override {
+    forget_waiting(slot);
+    state_.reset_slot(slot);
+  }
 
   void save_state(int32_t slot, int32_t snapshot) override {
     for_each_state([&](const ModelState::Delta& live, const ModelState::Delta& kept) {
@@ -75,6 +116,7 @@ class ModelRunner final : public StepRunner {
   }
 
   bool load_state(int32_t snapshot, int32_t slot) override {
+    forget_waiting(slot);
     std::atomic<bool> is_good = true;
     for_each_state([&](const ModelState::Delta& live, const ModelState::Delta& kept) {
       const Tensor state = kept.state.at(snapshot), tail = kept.tail.at(snapshot);
@@ -91,10 +133,16 @@ class ModelRunner final : public StepRunner {
       ops_->run(CopyPages{.pool = layer.k, .copies = copies});
       ops_->run(CopyPages{.pool = layer.v, .copies = copies});
     }
+    for (const DrafterState::Pages& layer : draft_state_.pages) {
+      ops_->run(CopyPages{.pool = layer.k, .copies = copies});
+      ops_->run(CopyPages{.pool = layer.v, .copies = copies});
+    }
   }
 
   size_t page_bytes() const override {
-    return ModelState::bytes_per_page(weights_->config, ops_->activation());
+    const size_t target = ModelState::bytes_per_page(weights_->config, ops_->activation());
+    if (!drafter_) return target;
+    return target + DrafterState::bytes_per_page(drafter_->config(), ops_->activation());
   }
   size_t snapshot_bytes() const override {
     return ModelState::bytes_per_slot(weights_->config, ops_->activation(), 0);
@@ -128,6 +176,55 @@ class ModelRunner final : public StepRunner {
   std::string name() const override { return ops_->name(); }
 
  private:
+  // Rows of a slot that the drafter has not taken in.
+  struct Waiting {
+    Buffer taps;  // [kWaitingRows, taps·h]
+    int32_t n_rows = 0;
+  };
+
+  void add_drafter(const EngineOptions& options, const MemoryPlan& plan) {
+    drafter_weights_ = options.drafter;
+    const DrafterConfig& c = drafter_weights_->config;
+    drafter_ =
+        std::make_unique<Drafter>(*drafter_weights_, *weights_, *ops_, absorbed_rows_max(options),
+                                  drawn_rows_max(options), options.n_tokens);
+    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages);
+    const size_t row_bytes = static_cast<size_t>(c.tap_width()) * size_of(ops_->activation());
+    taps_ = Buffer(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
+    gathered_ = Buffer(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
+    waiting_.resize(static_cast<size_t>(options.streams_max));
+    for (Waiting& waiting : waiting_) waiting.taps = Buffer(kWaitingRows * row_bytes);
+    absorbed_.reserve(static_cast<size_t>(options.streams_max));
+    model_.set_tap([this](std::string_view place, int64_t layer, const Tensor& x) {
+      if (place == "residual") keep_tap(layer, x);
+    });
+  }
+
+  void forget_waiting(int32_t slot) {
+    if (drafter_) waiting_[static_cast<size_t>(slot)].n_rows = 0;
+  }
+
+  void copy_taps(const Buffer& from, int32_t from_row, int32_t n_rows, const Buffer& to,
+                 int32_t to_row) const {
+    const size_t row_bytes =
+        static_cast<size_t>(drafter_->config().tap_width()) * size_of(ops_->activation());
+    std::memcpy(to.data() + static_cast<size_t>(to_row) * row_bytes,
+                from.data() + static_cast<size_t>(from_row) * row_bytes,
+                static_cast<size_t>(n_rows) * row_bytes);
+  }
+
+  // The stream in front of a layer is the output of the one before.
+  void keep_tap(int64_t layer, const Tensor& x) {
+    const DrafterConfig& c = drafter_->config();
+    for (size_t i = 0; i < c.taps.size(); ++i) {
+      if (c.taps[i] + 1 != layer) continue;
+      const auto n_bytes = static_cast<size_t>(c.target_hidden) * size_of(x.dtype);
+      for (int64_t t = 0; t < x.dim(0); ++t)
+        std::memcpy(taps_.data() + (static_cast<size_t>(t) * c.taps.size() + i) * n_bytes,
+                    x.at(t).data, n_bytes);
+    }
+  }
+
   bool is_on_host() const { return &device_ == &host_device(); }
 
   // On a card one after the other, in the order of its work.
@@ -154,6 +251,8 @@ class ModelRunner final : public StepRunner {
   void for_each_part_of_page(int32_t page, const Work& work) const {
     for (const ModelState::Pages& layer : state_.pages)
       work(layer.k.at(page)), work(layer.v.at(page));
+    for (const DrafterState::Pages& layer : draft_state_.pages)
+      work(layer.k.at(page)), work(layer.v.at(page));
   }
   template <class Work>
   void for_each_part_of_snapshot(int32_t snapshot, const Work& work) const {
@@ -170,6 +269,15 @@ class ModelRunner final : public StepRunner {
   ModelState state_;
   ModelState kept_;  // its slots are the snapshots; it has no pages and no row stores
   Buffer logits_, drawn_;
+  // With a drafter.
+  std::shared_ptr<const DrafterWeights> drafter_weights_;
+  std::unique_ptr<Drafter> drafter_;
+  DrafterState draft_state_;
+  Buffer taps_;      // [rows of a step, taps·h]: of the last run
+  Buffer gathered_;  // of one absorption
+  int32_t n_gathered_ = 0;
+  std::vector<Waiting> waiting_;  // by slot
+  std::vector<RowSpan> absorbed_;
   Buffer looked_at_;  // of the host, where the states are a card's: one of them
 };
 

@@ -8,6 +8,7 @@
 #include "cache/prefix_tree.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
+#include "engine/speculation/rounds.h"
 
 namespace roost {
 
@@ -41,6 +42,8 @@ struct Sequence {
   int64_t n_published = 0;     // tokens whose pages are in the tree
   int64_t n_kept = 0;          // behind which the last snapshot of it stands
   int64_t n_hit_estimate = 0;  // by a lookup when it came: for the order of the queue
+
+  StreamDrafts drafts;
 
   // Queue.
   bool is_queued = true;  // not admitted yet: counts against the queue's limit

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "model/drafter.h"
 #include "ops/rows.h"
 #include "ops/sample/sample.h"
 
@@ -21,6 +22,15 @@ struct StepRows {
   std::span<const SampleParams> sampling;  // one for each of them
 };
 
+// Rows of the last run that are committed, all of one sequence: the drafter takes them in.
+struct TapRows {
+  RowSpan rows;  // n_rows 0: only those that still wait
+  int32_t slot = 0;
+  // Nobody reads them yet: they may wait in the runner, to be taken in with later ones. They are
+  // gone when the slot gets another state.
+  bool can_wait = false;
+};
+
 // Engine thread only. No call allocates.
 class StepRunner {
  public:
@@ -28,6 +38,12 @@ class StepRunner {
 
   // Runs the rows and draws a token for each of logit_rows; -1 where a logit is not finite.
   virtual void run(const StepRows& rows, std::span<int32_t> drawn) = 0;
+
+  // Drafts. Rows of a block; 0: there is no drafter, and the next two do nothing.
+  virtual int32_t draft_rows_max() const { return 0; }
+  // A sequence's rows come in order and without gaps, whether they wait or not.
+  virtual void absorb(std::span<const TapRows>) {}
+  virtual void draft(std::span<const DraftBlock>, std::span<int32_t>) {}
 
   virtual void reset_slot(int32_t slot) = 0;  // the state before a sequence's first token
   // The stored state of a slot to a snapshot, and back. A state with a value that is not finite is

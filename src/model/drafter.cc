@@ -38,9 +38,9 @@ DrafterState DrafterState::create(const DrafterConfig& c, DType dtype, int32_t n
 
 // -------------------------------------------------------------------------------------- drafter
 
-void Drafter::widen(const DrafterConfig& c, int64_t rows_max, int64_t blocks_max,
+void Drafter::widen(const DrafterConfig& c, int64_t rows_max, int64_t block_rows_max,
                     OpsLimits& limits) {
-  limits.rows_max = std::max({limits.rows_max, rows_max, blocks_max * c.block_rows_max});
+  limits.rows_max = std::max({limits.rows_max, rows_max, block_rows_max});
   limits.n_in_max =
       std::max({limits.n_in_max, c.tap_width(), c.hidden, c.n_heads * c.head_dim, c.intermediate});
   limits.draft_heads_per_kv = c.n_heads / c.n_kv_heads;
@@ -48,9 +48,9 @@ void Drafter::widen(const DrafterConfig& c, int64_t rows_max, int64_t blocks_max
 }
 
 size_t Drafter::scratch_bytes(const DrafterConfig& c, DType activation, int64_t rows_max,
-                              int64_t blocks_max) {
+                              int64_t block_rows_max) {
   const int64_t a = static_cast<int64_t>(size_of(activation)), r = rows_max;
-  const int64_t t = blocks_max * c.block_rows_max;
+  const int64_t t = block_rows_max;
   const int64_t kv_width = c.n_kv_heads * c.head_dim;
   const int64_t absorb = r * (2 * c.hidden + 2 * kv_width) * a + r * c.head_dim * 4;
   const int64_t conv = c.version == 2 ? c.conv_coefficients() : 0;
@@ -62,21 +62,21 @@ size_t Drafter::scratch_bytes(const DrafterConfig& c, DType activation, int64_t 
 }
 
 Drafter::Drafter(const DrafterWeights& weights, const ModelWeights& target, Ops& ops,
-                 int64_t rows_max, int64_t blocks_max, int64_t n_tokens)
+                 int64_t rows_max, int64_t block_rows_max, int64_t n_tokens)
     : weights_(weights),
       config_(weights.config),
       target_(target),
       ops_(ops),
       draft_ops_(draft_ops_of(ops)),
       n_tokens_(n_tokens),
-      scratch_(scratch_bytes(weights.config, ops.activation(), rows_max, blocks_max)) {
+      scratch_(scratch_bytes(weights.config, ops.activation(), rows_max, block_rows_max)) {
   ROOST_CHECK(n_tokens >= config_.selector_top_k && n_tokens <= config_.vocabulary);
   for (int64_t i = 0; i < config_.head_dim / 2; ++i) {
     const double share = 2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim);
     frequencies_.push_back(std::pow(config_.rope_theta, -share));
   }
-  const auto n_blocks = static_cast<size_t>(blocks_max);
-  positions_.reserve(static_cast<size_t>(std::max(rows_max, blocks_max * config_.block_rows_max)));
+  positions_.reserve(static_cast<size_t>(std::max(rows_max, block_rows_max)));
+  const auto n_blocks = static_cast<size_t>(block_rows_max / 2);  // a block has two rows at least
   walks_.reserve(n_blocks);
   rows_.spans.reserve(n_blocks);
 }

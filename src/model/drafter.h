@@ -41,9 +41,10 @@ struct DraftBlock {
 class Drafter {
  public:
   // weights, target and ops must outlive the drafter; ops must have draft_ops(). rows_max: rows of
-  // one absorb(); blocks_max: blocks of one draft(). n_tokens: ids from there on are not drafted.
+  // one absorb(); block_rows_max: rows of all blocks of one draft(). n_tokens: ids from there on
+  // are not drafted.
   Drafter(const DrafterWeights& weights, const ModelWeights& target, Ops& ops, int64_t rows_max,
-          int64_t blocks_max, int64_t n_tokens);
+          int64_t block_rows_max, int64_t n_tokens);
 
   // Takes rows into the state. taps [T, taps·h] activation: for each row the residual stream behind
   // each tapped layer, side by side in the order of the taps; spans: whose tokens they are.
@@ -62,10 +63,10 @@ class Drafter {
   void set_tap(Tap tap) { tap_ = std::move(tap); }
 
   // Makes the target's limits large enough for the drafter's calls.
-  static void widen(const DrafterConfig& config, int64_t rows_max, int64_t blocks_max,
+  static void widen(const DrafterConfig& config, int64_t rows_max, int64_t block_rows_max,
                     OpsLimits& limits);
   static size_t scratch_bytes(const DrafterConfig& config, DType activation, int64_t rows_max,
-                              int64_t blocks_max);
+                              int64_t block_rows_max);
 
  private:
   // The rows of the blocks of one call.

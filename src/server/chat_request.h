@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "engine/speculation/acceptance.h"
 
 namespace roost {
 
@@ -37,6 +38,7 @@ struct GenerationFields {
   std::optional<uint64_t> seed;  // absent: a random one
   std::vector<std::string> stops;
   std::vector<int32_t> stop_tokens;
+  int32_t drafts_max = kDraftsMax;  // guesses of a round; 0: none
   bool ignore_end_tokens = false;
   bool keeps_stop_text = false;
   bool return_token_ids = false;

@@ -399,15 +399,20 @@ Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFi
   return {};
 }
 
+// How far tokens may be guessed ahead: of the speed alone.
+Result<void> read_drafts(Fields& body, GenerationFields& out) {
+  ROOST_TRY(const std::optional<bool> is_on, body.boolean("draft"));
+  ROOST_TRY(const std::optional<int64_t> most, body.integer("draft_max", 0, kDraftsMax));
+  out.drafts_max = is_on.value_or(true) ? static_cast<int32_t>(most.value_or(kDraftsMax)) : 0;
+  return {};
+}
+
 // Fields that are checked and then have no effect on the tokens.
 Result<void> read_without_effect(Fields& body) {
-  for (const char* key :
-       {"draft", "cache_prompt", "replay", "return_progress", "timings_per_token"}) {
+  for (const char* key : {"cache_prompt", "replay", "return_progress", "timings_per_token"}) {
     ROOST_TRY_DO(body.boolean(key));
     body.ignore(key);
   }
-  ROOST_TRY_DO(body.integer("draft_max", 0, 15));
-  body.ignore("draft_max");
   ROOST_TRY(const std::optional<std::string> salt,
             body.string("cache_salt", limits::kLabelBytesMax));
   if (salt && salt->empty())
@@ -466,6 +471,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   GenerationFields out;
   ROOST_TRY_DO(read_limits(body, out));
   ROOST_TRY_DO(read_sampling(body, rules, out));
+  ROOST_TRY_DO(read_drafts(body, out));
   ROOST_TRY_DO(read_stops(body, rules, out));
   ROOST_TRY_DO(read_thinking(body, rules, out));
   for (const ForeignField& field : kAbsentFeatures)

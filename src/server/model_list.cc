@@ -35,7 +35,7 @@ json::Value model_entry(const ServedModel& model, const std::string& id) {
   can("structured_output", false);
   can("logprobs", false);
   can("vision", false);
-  can("drafter", false);
+  can("drafter", model.has_drafter);
 
   json::Value out = json::Value::object();
   out.set("id", json::Value::string(id));

@@ -306,6 +306,16 @@ TEST(OpenAiChat, neutral_values_are_ignored_and_listed) {
     EXPECT_NE(std::find(ignored.begin(), ignored.end(), pointer), ignored.end()) << pointer;
 }
 
+TEST(OpenAiChat, drafts_are_bounded_or_turned_off_by_their_fields) {
+  const auto drafts_max = [](const std::string& fields) {
+    return parse(body_with(fields)).request->generation.drafts_max;
+  };
+  EXPECT_EQ(drafts_max(R"("draft":true)"), 15);
+  EXPECT_EQ(drafts_max(R"("draft":false)"), 0);
+  EXPECT_EQ(drafts_max(R"("draft_max":3)"), 3);
+  EXPECT_EQ(drafts_max(R"("draft":false,"draft_max":3)"), 0);
+}
+
 TEST(OpenAiChat, content_in_every_form_is_one_text) {
   for (const char* content : {R"("ab")", R"([{"type":"text","text":"ab"}])",
                               R"([{"type":"text","text":"a"},{"type":"input_text","text":"b"}])"}) {

@@ -57,6 +57,11 @@ std::string_view detail_of(FinishCause cause) {
   return "";
 }
 
+json::Value accept_length_of(const DraftFigures& drafts) {
+  if (drafts.n_rounds == 0) return json::Value();
+  return json::Value::real(std::round(drafts.accept_length() * 1e3) / 1e3);
+}
+
 json::Value timings_of(const ReplyMachine& machine, const ReplyEnd& end) {
   const EngineEvent& f = end.finished;
   const Phases phases = phases_of(f);
@@ -72,14 +77,20 @@ json::Value timings_of(const ReplyMachine& machine, const ReplyEnd& end) {
   out.set("predicted_ms", ms(phases.decode));
   out.set("predicted_per_token_ms", per(phases.decode, static_cast<double>(predicted_n), 1));
   out.set("predicted_per_second", per(static_cast<double>(predicted_n), phases.decode, 1e3));
+  if (f.drafts.n_rounds > 0) {
+    out.set("draft_n", json::Value::integer(f.drafts.n_drafted));
+    out.set("draft_n_accepted", json::Value::integer(f.drafts.n_accepted));
+  }
   return out;
 }
 
 json::Value extras_of(const ReplyHead& head, const ReplyMachine& machine, const ReplyEnd& end) {
   const EngineEvent& f = end.finished;
   const Phases phases = phases_of(f);
-  // A round of plain decoding emits one token, and no round drafts.
-  const int64_t rounds = f.n_generated;
+  json::Value accepted = json::Value::array();
+  for (size_t i = 0; i < f.drafts.drafted_at.size() && f.drafts.drafted_at[i] > 0; ++i)
+    accepted.push(per(static_cast<double>(f.drafts.accepted_at[i]),
+                      static_cast<double>(f.drafts.drafted_at[i]), 1));
   const int64_t first = f.first_token_ns == 0 ? f.finished_ns : f.first_token_ns;
   json::Value out = json::Value::object();
   out.set("seed", json::Value::unsigned_integer(head.seed));
@@ -92,10 +103,11 @@ json::Value extras_of(const ReplyHead& head, const ReplyMachine& machine, const 
   out.set("decode_ms", ms(phases.decode));
   out.set("ttft_ms", ms(ms_between(head.arrived_ns, first)));
   out.set("gap_max_ms", ms(static_cast<double>(f.gap_max_ns) / 1e6));
-  out.set("rounds", json::Value::integer(rounds));
-  out.set("rounds_plain", json::Value::integer(rounds));
-  out.set("accept_length", json::Value());
-  out.set("accepted_per_position", json::Value::array());
+  out.set("rounds", json::Value::integer(f.drafts.n_rounds + f.drafts.n_plain_steps));
+  out.set("rounds_plain", json::Value::integer(f.drafts.n_plain_steps));
+  out.set("accept_length", accept_length_of(f.drafts));
+  out.set("accepted_per_position", std::move(accepted));
+  out.set("draft_ms", ms(static_cast<double>(f.drafts.draft_ns) / 1e6));
   out.set("cached_from", json::Value::string(f.n_cached > 0 ? "ram" : "none"));
   out.set("replayed_tokens", json::Value::integer(0));
   out.set("loop_guard", json::Value::boolean(false));

@@ -55,6 +55,8 @@ class ReplyCodec {
 std::string_view detail_of(FinishCause cause);
 
 // The objects that all dialects carry (docs/SERVER.md, extras in the reply).
+// Tokens per round or plain step behind the first token; null where nothing was drafted.
+json::Value accept_length_of(const DraftFigures& drafts);
 json::Value timings_of(const ReplyMachine& machine, const ReplyEnd& end);
 json::Value extras_of(const ReplyHead& head, const ReplyMachine& machine, const ReplyEnd& end);
 

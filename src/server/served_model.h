@@ -30,6 +30,7 @@ struct ServedModel {
   std::vector<int32_t> end_tokens;
   SamplingDefaults defaults;
   std::optional<bool> thinking;  // the server's default; absent: the template's
+  bool has_drafter = false;
   int64_t context_train = 0, n_parameters = 0, n_bytes = 0;
   int64_t created = 0;             // Unix seconds of the start
   std::shared_ptr<Engine> engine;  // ends before the text side

@@ -418,6 +418,7 @@ Result<void> Service::admit_chat(Call& call) {
   work.sampling = sample_params_of(fields, served->defaults, head.seed);
   work.stop_tokens = fields.stop_tokens;
   work.ignore_end_tokens = fields.ignore_end_tokens;
+  work.drafts_max = fields.drafts_max;
 
   const uint64_t session_id = next_session_id_++;
   ReplySetup setup;

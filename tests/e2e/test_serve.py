@@ -36,7 +36,8 @@ def test_run_as_json_says_what_the_server_says(program, server):
     assert mine["token_sha256"] == reply.model_extra["roost"]["token_sha256"]
     assert mine["prompt_tokens"] == reply.usage.prompt_tokens
     assert len(mine["token_ids"]) == reply.usage.completion_tokens
-    assert (mine["finish"], mine["seed"], mine["accept_length"]) == ("stop", 3, None)
+    assert (mine["finish"], mine["seed"]) == ("stop", 3)
+    assert mine["accept_length"] >= 1
 
 
 def test_a_chat_in_the_terminal_keeps_the_conversation(program):

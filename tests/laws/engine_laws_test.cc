@@ -81,7 +81,7 @@ class Bench {
     auto files = PrefixFiles::open({.folder = cache_folder,
                                     .bytes_max = uint64_t{1} << 30,
                                     .free_min = 0,
-                                    .identity = cache_identity(*weights, runner_->name()),
+                                    .identity = cache_identity(*weights, nullptr, runner_->name()),
                                     .page_bytes = runner_->page_bytes(),
                                     .snapshot_bytes = runner_->snapshot_bytes()});
     ROOST_CHECK(bool(files));

@@ -30,7 +30,7 @@ int run(char** arguments) {
   const auto n_rows =
       static_cast<int32_t>(static_cast<int64_t>(file.bytes().size()) / 4 / c.tap_width());
   const auto ops = make_reference_ops({.rounding = false});
-  Drafter drafter(*weights, *target, *ops, n_rows, 1, c.vocabulary);
+  Drafter drafter(*weights, *target, *ops, n_rows, c.block_rows_max, c.vocabulary);
 
   const Buffer memory(static_cast<size_t>(n_rows * c.tap_width()) * sizeof(double));
   const Tensor taps = memory.tensor(DType::kF64, {n_rows, c.tap_width()});

@@ -6,8 +6,8 @@ namespace roost {
 
 namespace {
 
-constexpr double kPriorRounds = 1;  // weight of the place in front, in rounds
-constexpr double kMemory = 0.85;    // of a round in the next one: about the last seven count
+constexpr double kPriorRounds = 0.5;  // weight of the place in front, in rounds
+constexpr double kMemory = 0.85;      // of a round in the next one: about the last seven count
 
 }  // namespace
 

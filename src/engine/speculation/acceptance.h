@@ -33,15 +33,16 @@ class Acceptance {
   std::array<double, kDraftsMax + 1> survival_{};
 };
 
-// Counts of a reply, for people. A round is a step in which a stream brings drafts; accept length
-// is tokens per step of a stream in which it draws, the target's own token included.
+// Counts of a reply, for people, behind its first token, which the prompt's rows give. A round is a
+// step in which a stream brings drafts. Accept length is tokens per round or plain step: accepted
+// drafts and the target's own token, an end token too.
 struct DraftFigures {
   int64_t n_rounds = 0;       // steps with drafts
   int64_t n_plain_steps = 0;  // steps that drew one token without drafts
   int64_t n_rows = 0;         // rows verified in rounds, the anchors' included
   int64_t n_drafted = 0, n_accepted = 0;
   int64_t n_copied = 0;  // of n_drafted: copies of earlier text
-  int64_t n_tokens = 0;  // drawn and kept, rounds and plain steps
+  int64_t n_tokens = 0;  // of rounds and plain steps
   int64_t draft_ns = 0;  // in the drafter, shared out among the streams of a step
   std::array<int64_t, kDraftsMax> accepted_at{};  // rounds in which draft i + 1 held
   std::array<int64_t, kDraftsMax> drafted_at{};   // rounds that had a draft i + 1

@@ -11,8 +11,17 @@ constexpr int32_t kNone = 0;  // no run ends at index 0
 
 }  // namespace
 
+size_t CopyMatch::bytes_for(int64_t n_tokens_max) {
+  return sizeof(int32_t) * std::bit_ceil(static_cast<size_t>(std::max<int64_t>(n_tokens_max, 16)));
+}
+
 CopyMatch::CopyMatch(int64_t n_tokens_max)
-    : newest_(std::bit_ceil(static_cast<size_t>(std::max<int64_t>(2 * n_tokens_max, 16))), kNone) {}
+    : newest_(bytes_for(n_tokens_max) / sizeof(int32_t), kNone) {}
+
+void CopyMatch::clear() {
+  std::fill(newest_.begin(), newest_.end(), kNone);
+  n_known_ = 0;
+}
 
 size_t CopyMatch::place_of(std::span<const int32_t> gram) const {
   uint64_t hash = 0;

@@ -13,8 +13,11 @@ class CopyMatch {
   // Tokens that must repeat before a continuation is proposed: fewer repeat by chance.
   static constexpr int32_t kMatchTokens = 8;
 
-  // Room for a sequence of that many tokens; the only allocation.
+  // Room for a sequence of that many tokens, bytes_for() of them; the only allocation.
   explicit CopyMatch(int64_t n_tokens_max);
+  static size_t bytes_for(int64_t n_tokens_max);
+
+  void clear();  // forgets everything: another sequence
 
   // Takes in tokens behind those known; tokens is the whole sequence, of which a prefix is known
   // and never changes.

@@ -48,7 +48,7 @@ double worth_of(const DraftOption& option, int32_t depth, const PlainStep& plain
   return plan.worth(plain, costs);
 }
 
-void plan_depths(std::span<const DraftOption> options, const PlainStep& plain,
+void plan_depths(std::span<const DraftOption> options, const PlainStep& plain, int64_t total_max,
                  const DraftCosts& costs, std::span<int32_t> depths) {
   ROOST_CHECK(depths.size() == options.size());
   int64_t n_best = 0;
@@ -59,7 +59,7 @@ void plan_depths(std::span<const DraftOption> options, const PlainStep& plain,
     std::fill(depths.begin(), depths.end(), 0);
     Plan plan{.n_tokens = static_cast<double>(options.size())};
     if (is_search) best = plan.worth(plain, costs);
-    while (is_search || plan.n_drafts < n_best) {
+    while (plan.n_drafts < (is_search ? total_max : n_best)) {
       const size_t i = likeliest(options, depths);
       if (i == options.size()) break;
       plan.add_draft(options[i], ++depths[i]);

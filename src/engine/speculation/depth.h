@@ -31,11 +31,11 @@ struct PlainStep {
   int64_t context = 0;  // the longest of any stream
 };
 
-// Sets depths[i], in [0, drafts_max], so that expected tokens per millisecond of the whole step are
-// largest. Streams share a step, so they are planned together: rows are added one by one, each
-// where a draft is likeliest to hold, and the best number of them is kept. None is a candidate, and
-// wins ties.
-void plan_depths(std::span<const DraftOption> options, const PlainStep& plain,
+// Sets depths[i], in [0, drafts_max of i] and total_max together, so that expected tokens per
+// millisecond of the whole step are largest. Streams share a step, so they are planned together:
+// rows are added one by one, each where a draft is likeliest to hold, and the best number of them
+// is kept. None is a candidate, and wins ties.
+void plan_depths(std::span<const DraftOption> options, const PlainStep& plain, int64_t total_max,
                  const DraftCosts& costs, std::span<int32_t> depths);
 
 // Expected tokens per millisecond of one stream alone with so many drafts.

@@ -6,11 +6,11 @@
 
 namespace roost {
 
-Rounds::Rounds(int32_t streams_max, int32_t block_rows_max, const Clock& clock)
+Rounds::Rounds(int32_t streams_max, int32_t block_rows_max, int64_t drafts_max, const Clock& clock)
     : block_rows_max_(block_rows_max), clock_(clock) {
   const auto n = static_cast<size_t>(streams_max);
   options_.reserve(n), depths_.reserve(n), blocks_.reserve(n);
-  drafted_.reserve(n * kDraftsMax);
+  drafted_.reserve(static_cast<size_t>(drafts_max));
 }
 
 // The better of the drafter and a copy, each at its best depth, as if the stream were alone. The
@@ -18,9 +18,9 @@ Rounds::Rounds(int32_t streams_max, int32_t block_rows_max, const Clock& clock)
 DraftOption Rounds::option_of(RoundStream& stream, const PlainStep& plain) const {
   StreamDrafts& s = *stream.state;
   const int32_t most = std::min(stream.drafts_max, kDraftsMax);
-  s.matches.extend(stream.tokens);
+  stream.matches->extend(stream.tokens);
   const int32_t n_copied =
-      s.matches.propose(stream.tokens, std::span(s.drafts).first(static_cast<size_t>(most)));
+      stream.matches->propose(stream.tokens, std::span(s.drafts).first(static_cast<size_t>(most)));
   const DraftOption copy{n_copied, DraftSource::kCopy, &s.by_copy};
   if (block_rows_max_ == 0) return copy;
   const DraftOption drafted{std::min(most, block_rows_max_ - 1), DraftSource::kDrafter,
@@ -35,16 +35,22 @@ DraftOption Rounds::option_of(RoundStream& stream, const PlainStep& plain) const
   return best(copy) >= best(drafted) ? copy : drafted;
 }
 
-void Rounds::plan(std::span<RoundStream> streams, const PlainStep& plain,
+void Rounds::plan(std::span<RoundStream> streams, const PlainStep& plain, int64_t drafts_max,
                   const DraftBlocks& draft) {
+  if (streams.empty()) return;
   options_.clear();
   for (RoundStream& stream : streams) options_.push_back(option_of(stream, plain));
   depths_.assign(streams.size(), 0);
-  plan_depths(options_, plain, costs_, depths_);
+  plan_depths(options_, plain, drafts_max, costs_, depths_);
+  int64_t n_left = drafts_max;
+  for (const int32_t depth : depths_) n_left -= depth;
   for (size_t i = 0; i < streams.size(); ++i) {
     StreamDrafts& s = *streams[i].state;
     s.source = options_[i].source;
-    s.n_drafts = s.probe.depth(depths_[i], options_[i].drafts_max);
+    const auto most =
+        static_cast<int32_t>(std::min<int64_t>(options_[i].drafts_max, depths_[i] + n_left));
+    s.n_drafts = s.probe.depth(depths_[i], most);
+    n_left -= s.n_drafts - depths_[i];
   }
   run_drafter(streams, plain, draft);
 }
@@ -85,8 +91,8 @@ void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
   }
 }
 
-void Rounds::note(StreamDrafts& s, int32_t n_accepted, int32_t n_kept) {
-  s.figures.n_tokens += n_kept;
+void Rounds::note(StreamDrafts& s, int32_t n_accepted) {
+  s.figures.n_tokens += n_accepted + 1;
   if (s.n_drafts == 0) {
     ++s.figures.n_plain_steps;
     return;

@@ -15,11 +15,8 @@ namespace roost {
 
 // What a stream carries from round to round.
 struct StreamDrafts {
-  explicit StreamDrafts(int64_t n_tokens_max) : matches(n_tokens_max) {}
-
   Acceptance by_drafter, by_copy{kCopyGuess};
   Probe probe;
-  CopyMatch matches;
   DraftFigures figures;
 
   // Of the step: guesses at the tokens behind the stream's newest one.
@@ -36,6 +33,7 @@ struct StreamDrafts {
 // A stream that draws a token in the step; its newest token is the anchor.
 struct RoundStream {
   StreamDrafts* state = nullptr;
+  CopyMatch* matches = nullptr;     // of its tokens
   std::span<const int32_t> tokens;  // of the sequence, the newest included
   int32_t drafts_max = 0;           // that fit its length, its pages and its row store
   const int32_t* page_table = nullptr;
@@ -47,14 +45,17 @@ using DraftBlocks = std::function<void(std::span<const DraftBlock>, std::span<in
 
 class Rounds {
  public:
-  // block_rows_max: of the drafter; 0: there is none, and drafts are copies only.
-  Rounds(int32_t streams_max, int32_t block_rows_max, const Clock& clock);
+  // block_rows_max: of the drafter; 0: there is none, and drafts are copies only. drafts_max: of
+  // all streams of a step.
+  Rounds(int32_t streams_max, int32_t block_rows_max, int64_t drafts_max, const Clock& clock);
 
-  // Sets drafts, n_drafts and source of every stream. plain.n_rows includes their one row each.
-  void plan(std::span<RoundStream> streams, const PlainStep& plain, const DraftBlocks& draft);
+  // Sets drafts, n_drafts and source of every stream; at most drafts_max of all together.
+  // plain.n_rows includes their one row each.
+  void plan(std::span<RoundStream> streams, const PlainStep& plain, int64_t drafts_max,
+            const DraftBlocks& draft);
 
-  // What became of a stream's drafts: n_accepted of them held, n_kept tokens were kept.
-  static void note(StreamDrafts& stream, int32_t n_accepted, int32_t n_kept);
+  // What became of a stream's drafts: n_accepted of them held, and one more token was drawn.
+  static void note(StreamDrafts& stream, int32_t n_accepted);
 
   DraftCosts& costs() { return costs_; }
 

@@ -58,7 +58,7 @@ TEST(Acceptance, expected_accept_length_is_that_of_a_stream_of_independent_draft
       a.record(7, n);
       seen += n;
     }
-    EXPECT_NEAR(expected / kRounds, seen / kRounds, 0.12 * seen / kRounds) << hold;
+    EXPECT_NEAR(expected / kRounds, seen / kRounds, 0.2 * seen / kRounds) << hold;
   }
 }
 
@@ -114,9 +114,9 @@ TEST(PlanDepths, rows_that_cost_nothing_are_all_taken_and_rows_that_cost_a_step_
   const Acceptance good = holding(15);
   const DraftOption options[] = {{15, DraftSource::kDrafter, &good}};
   int32_t depth[1];
-  plan_depths(options, {.n_rows = 1}, costs_of(0, 0.1), depth);
+  plan_depths(options, {.n_rows = 1}, 100, costs_of(0, 0.1), depth);
   EXPECT_EQ(depth[0], 15);
-  plan_depths(options, {.n_rows = 1}, costs_of(1, 0.1), depth);
+  plan_depths(options, {.n_rows = 1}, 100, costs_of(1, 0.1), depth);
   EXPECT_EQ(depth[0], 0);
 }
 
@@ -124,7 +124,7 @@ TEST(PlanDepths, a_stream_whose_drafts_fail_decodes_plainly) {
   const Acceptance bad = holding(0);
   const DraftOption options[] = {{15, DraftSource::kDrafter, &bad}};
   int32_t depth[1];
-  plan_depths(options, {.n_rows = 1}, costs_of(0.1, 0.1), depth);
+  plan_depths(options, {.n_rows = 1}, 100, costs_of(0.1, 0.1), depth);
   EXPECT_EQ(depth[0], 0);
 }
 
@@ -132,7 +132,7 @@ TEST(PlanDepths, the_depth_is_where_drafts_stop_holding) {
   const Acceptance some = holding(4);
   const DraftOption options[] = {{15, DraftSource::kDrafter, &some}};
   int32_t depth[1];
-  plan_depths(options, {.n_rows = 1}, costs_of(0.1, 0.1), depth);
+  plan_depths(options, {.n_rows = 1}, 100, costs_of(0.1, 0.1), depth);
   EXPECT_EQ(depth[0], 4);
 }
 
@@ -143,7 +143,7 @@ TEST(PlanDepths, streams_that_share_a_step_get_rows_by_what_each_accepts) {
                                  {0, DraftSource::kDrafter, nullptr},
                                  {3, DraftSource::kCopy, &good}};
   int32_t depths[4];
-  plan_depths(options, {.n_rows = 4}, costs_of(0.2, 0.1), depths);
+  plan_depths(options, {.n_rows = 4}, 100, costs_of(0.2, 0.1), depths);
   EXPECT_EQ(depths[0], 0);
   EXPECT_EQ(depths[2], 0);
   EXPECT_EQ(depths[3], 3);
@@ -163,7 +163,7 @@ TEST(PlanDepths, no_single_depth_of_a_lone_stream_is_better) {
         {15, uniform() < 0.5 ? DraftSource::kDrafter : DraftSource::kCopy, &a}};
     int32_t depth[1];
     const PlainStep plain{.n_rows = 1};
-    plan_depths(options, plain, costs, depth);
+    plan_depths(options, plain, 100, costs, depth);
     const double chosen = worth_of(options[0], depth[0], plain, costs);
     for (int32_t other = 0; other <= 15; ++other)
       ASSERT_LE(worth_of(options[0], other, plain, costs), chosen * (1 + 1e-12));
@@ -197,7 +197,7 @@ TEST(Probe, a_stream_that_becomes_predictable_is_found_out) {
   for (int step = 0; step < 600; ++step) {
     const DraftOption options[] = {{15, DraftSource::kDrafter, &a}};
     int32_t planned[1];
-    plan_depths(options, {.n_rows = 1}, costs, planned);
+    plan_depths(options, {.n_rows = 1}, 100, costs, planned);
     const int32_t depth = probe.depth(planned[0], 15);
     const bool is_predictable = step >= 200;
     if (depth > 0) a.record(depth, is_predictable ? depth : 0);
@@ -310,13 +310,15 @@ class RoundsTest : public testing::Test {
 };
 
 TEST_F(RoundsTest, each_stream_gets_the_drafts_of_its_own_block) {
-  Rounds rounds(4, 16, clock_);
+  Rounds rounds(4, 16, 60, clock_);
   set_costs(rounds, 0, 0.1);
-  StreamDrafts a(100), b(100), c(100);
+  StreamDrafts a, b, c;
+  CopyMatch matches[] = {CopyMatch(100), CopyMatch(100), CopyMatch(100)};
   const Tokens text_a = {1, 2, 3}, text_b = {50, 60}, text_c = {7};
-  RoundStream streams[] = {
-      {&a, text_a, 15, nullptr, {}}, {&b, text_b, 0, nullptr, {}}, {&c, text_c, 4, nullptr, {}}};
-  rounds.plan(streams, {.n_rows = 3}, count_up);
+  RoundStream streams[] = {{&a, &matches[0], text_a, 15, nullptr, {}},
+                           {&b, &matches[1], text_b, 0, nullptr, {}},
+                           {&c, &matches[2], text_c, 4, nullptr, {}}};
+  rounds.plan(streams, {.n_rows = 3}, 60, count_up);
   EXPECT_EQ(b.n_drafts, 0);
   EXPECT_EQ(a.n_drafts, 15);
   EXPECT_EQ(a.drafts[0], 4);
@@ -324,16 +326,32 @@ TEST_F(RoundsTest, each_stream_gets_the_drafts_of_its_own_block) {
   EXPECT_EQ(c.drafts[3], 11);
 }
 
+TEST_F(RoundsTest, no_more_drafts_than_the_step_has_room_for) {
+  Rounds rounds(3, 16, 60, clock_);
+  set_costs(rounds, 0, 0.1);
+  const Tokens text = {1, 2, 3};
+  for (const int32_t room : {0, 1, 9, 20}) {
+    StreamDrafts state[3];
+    CopyMatch matches[] = {CopyMatch(100), CopyMatch(100), CopyMatch(100)};
+    std::vector<RoundStream> streams;
+    for (size_t i = 0; i < 3; ++i)
+      streams.push_back({&state[i], &matches[i], text, 15, nullptr, {}});
+    rounds.plan(streams, {.n_rows = 3}, room, count_up);
+    EXPECT_EQ(state[0].n_drafts + state[1].n_drafts + state[2].n_drafts, room);
+  }
+}
+
 TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
   Tokens text;
   for (int i = 0; i < 12; ++i) text.push_back(i);
   for (int i = 0; i < 9; ++i) text.push_back(i);
   for (const int32_t block_rows : {0, 16}) {
-    Rounds rounds(1, block_rows, clock_);
+    Rounds rounds(1, block_rows, 15, clock_);
     set_costs(rounds, 0.1, 0.5);
-    StreamDrafts s(100);
-    RoundStream streams[] = {{&s, text, 15, nullptr, {}}};
-    rounds.plan(streams, {.n_rows = 1}, count_up);
+    StreamDrafts s;
+    CopyMatch matches(100);
+    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+    rounds.plan(streams, {.n_rows = 1}, 15, count_up);
     ASSERT_GT(s.n_drafts, 2);
     EXPECT_EQ(s.source, DraftSource::kCopy);
     EXPECT_EQ(s.drafts[0], 9);
@@ -342,25 +360,27 @@ TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
     for (int round = 0; round < 20; ++round) {
       s.source = DraftSource::kCopy;
       s.n_drafts = 5;
-      Rounds::note(s, 0, 1);
+      Rounds::note(s, 0);
     }
-    rounds.plan(streams, {.n_rows = 1}, count_up);
+    rounds.plan(streams, {.n_rows = 1}, 15, count_up);
     EXPECT_TRUE(s.n_drafts == 0 || s.source == DraftSource::kDrafter);
   }
 }
 
 TEST_F(RoundsTest, drafts_end_where_the_drafter_had_none) {
-  Rounds rounds(1, 16, clock_);
+  Rounds rounds(1, 16, 15, clock_);
   set_costs(rounds, 0, 0.1);
-  StreamDrafts s(100);
+  StreamDrafts s;
+  CopyMatch matches(100);
   const Tokens text = {5};
-  RoundStream streams[] = {{&s, text, 15, nullptr, {}}};
-  rounds.plan(streams, {.n_rows = 1}, [](std::span<const DraftBlock>, std::span<int32_t> tokens) {
-    tokens[0] = 6;
-    tokens[1] = -1;
-  });
+  RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+  rounds.plan(streams, {.n_rows = 1}, 15,
+              [](std::span<const DraftBlock>, std::span<int32_t> tokens) {
+                tokens[0] = 6;
+                tokens[1] = -1;
+              });
   EXPECT_EQ(s.n_drafts, 1);
-  rounds.plan(streams, {.n_rows = 1},
+  rounds.plan(streams, {.n_rows = 1}, 15,
               [](std::span<const DraftBlock>, std::span<int32_t>) {});  // all are none
   EXPECT_EQ(s.n_drafts, 0);
 }

@@ -101,8 +101,9 @@ size_t draw(const Scores& scores, const int32_t* ids, size_t k, const SamplePara
             int64_t position) {
   std::array<size_t, DraftSelect::kCandidatesMax> order;
   for (size_t i = 0; i < k; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k),
-                   [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), [&](size_t a, size_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  });
   if (p.temperature == 0) return order[0];
   const auto weight = [&](size_t i) {
     return std::exp((scores[i] - scores[order[0]]) / p.temperature);
