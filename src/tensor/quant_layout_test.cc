@@ -154,5 +154,24 @@ TEST(QuantMatrix, plain_matrices_decode_as_they_are) {
   EXPECT_EQ(m.n_bytes(), 24u);
 }
 
+TEST(QuantMatrix, bricks_are_whole_and_rows_are_cut_at_them) {
+  const std::byte here{};
+  QuantMatrix w{.format = QuantMatrix::Format::kBricks,
+                .bits = 4,
+                .group = 64,
+                .n_out = 130,
+                .n_in = 192,
+                .codes = &here};
+  EXPECT_EQ(w.brick_bytes(), 2304u);
+  EXPECT_EQ(w.n_code_bytes(), 3u * 3u * 2304u);  // 130 rows are three bricks, the last one padded
+  EXPECT_EQ(w.n_scale_bytes(), 0u);
+  EXPECT_EQ(w.n_bytes(), w.n_code_bytes());
+  const QuantMatrix rest = w.rows(64, 66);
+  EXPECT_EQ(rest.codes - w.codes, 3 * 2304);
+  EXPECT_EQ(rest.n_code_bytes(), 2u * 3u * 2304u);
+  w.bits = 8;
+  EXPECT_EQ(w.brick_bytes(), 4352u);
+}
+
 }  // namespace
 }  // namespace roost
