@@ -9,7 +9,9 @@
 #include <set>
 #include <vector>
 
+#include "apps/card_bench.h"
 #include "apps/load_weights.h"
+#include "apps/machine.h"
 #include "apps/timed_ops.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -234,17 +236,26 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  const auto weights = load_model_weights(options.model);
-  if (!weights) {
-    std::fprintf(stderr, "roost: %s\n", to_string(weights.error()).c_str());
+  const auto complain = [](const Error& error) {
+    std::fprintf(stderr, "roost: %s\n", to_string(error).c_str());
     return 1;
+  };
+  const Result<Machine> machine = Machine::open(options.device, options.n_threads);
+  if (!machine) return complain(machine.error());
+  Result<LoadedWeights> loaded =
+      load_model_weights(options.model, options.n_layers, machine->is_cpu());
+  if (!loaded) return complain(loaded.error());
+  if (!machine->is_cpu()) {
+    const auto placed =
+        machine->place(loaded->weights, loaded->synthetic ? &*loaded->synthetic : nullptr);
+    if (!placed) return complain(placed.error());
+    loaded = LoadedWeights{};  // what lies on the host is not needed any more
+    return run_card_bench(**placed, *machine->hardware(), options);
   }
-  if (const Result<bool> resident = make_resident(**weights); !resident) {
-    std::fprintf(stderr, "roost: %s\n", to_string(resident.error()).c_str());
-    return 1;
-  }
-  Subject subject(**weights, options);
-  print(measure(**weights, subject, options), subject, options);
+  if (const Result<bool> resident = make_resident(*loaded->weights); !resident)
+    return complain(resident.error());
+  Subject subject(*loaded->weights, options);
+  print(measure(*loaded->weights, subject, options), subject, options);
   return 0;
 }
 

@@ -240,14 +240,15 @@ void print_memory_plan(const MemoryPlan& plan) {
 }
 
 int run_inspect(const InspectOptions& options) {
-  const Result<std::shared_ptr<const ModelWeights>> weights = load_model_weights(options.model);
-  if (!weights) return refused(weights.error());
+  const Result<LoadedWeights> loaded = load_model_weights(options.model, 0, true);
+  if (!loaded) return refused(loaded.error());
+  const std::shared_ptr<const ModelWeights>& weights = loaded->weights;
   ThreadPool pool(1);  // nothing is computed
-  const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits((*weights)->config, 1));
-  fmt::print("{}", inspect_report(**weights, *ops));
-  if (options.lists_tensors) print_tensors(*(*weights)->checkpoint);
+  const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits(weights->config, 1));
+  fmt::print("{}", inspect_report(*weights, *ops));
+  if (options.lists_tensors) print_tensors(*weights->checkpoint);
   if (options.plan) {
-    const Result<MemoryPlan> plan = options.plan(*weights);
+    const Result<MemoryPlan> plan = options.plan(weights);
     if (!plan) return refused(plan.error());
     print_memory_plan(*plan);
   }

@@ -29,11 +29,11 @@ class TempFolder {
 };
 
 std::string report_of(const std::string& folder) {
-  const auto weights = load_model_weights(folder);
-  EXPECT_TRUE(weights) << to_string(weights.error());
+  const Result<LoadedWeights> loaded = load_model_weights(folder, 0, true);
+  EXPECT_TRUE(loaded) << to_string(loaded.error());
   ThreadPool pool(1);
-  const auto ops = make_cpu_ops(pool, Qwen35::ops_limits((*weights)->config, 1));
-  return inspect_report(**weights, *ops);
+  const auto ops = make_cpu_ops(pool, Qwen35::ops_limits(loaded->weights->config, 1));
+  return inspect_report(*loaded->weights, *ops);
 }
 
 void expect_lines(const std::string& report, std::initializer_list<const char*> parts) {

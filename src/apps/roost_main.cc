@@ -37,6 +37,8 @@ int run_bench_of(const CommandLine& line) {
   const Flags& flags = line.flags;
   BenchOptions options;
   options.model = line.model;
+  options.device = flags.device;
+  options.n_layers = flags.layers;
   options.prompt_rows = flags.prompt_rows;
   options.chunk_rows = flags.chunk_rows;
   options.decode_rows = flags.decode_rows;

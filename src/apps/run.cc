@@ -218,6 +218,7 @@ int run_run(const CommandLine& line) {
   if (!request) return complain(request.error());
   LoadOptions options;
   options.folder = line.model;
+  options.device = flags.device;
   options.template_file = flags.chat_template;
   options.engine.context_max = flags.context;
   options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;

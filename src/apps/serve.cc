@@ -104,6 +104,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   LoadOptions out;
   ROOST_TRY(out.engine, engine_options_of(flags));
   out.folder = line.model;
+  out.device = flags.device;
   out.template_file = flags.chat_template;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;

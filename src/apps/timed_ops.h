@@ -26,6 +26,7 @@ class TimedOps final : public Ops {
   void run(const Sample& op) override { time("sample", op); }
   void run(const CopyPages& op) override { time("copy_pages", op); }
 
+  Device& device() override { return inner_.device(); }
   DType activation() const override { return inner_.activation(); }
   std::string name() const override { return inner_.name(); }
   std::string kernel_for(const QuantMatrix& w) const override { return inner_.kernel_for(w); }
@@ -36,8 +37,10 @@ class TimedOps final : public Ops {
  private:
   template <class Op>
   void time(const char* name, const Op& op) {
+    device().wait();
     const auto begin = std::chrono::steady_clock::now();
     inner_.run(op);
+    device().wait();
     const auto end = std::chrono::steady_clock::now();
     seconds_[name] += std::chrono::duration<double>(end - begin).count();
   }

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
+
 namespace roost {
 namespace {
 
@@ -124,6 +126,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (n_bytes == 0) return mapped;  // the kernel does not map nothing
   void* data = ::mmap(nullptr, n_bytes, PROT_READ, MAP_PRIVATE, mapped.file_.get(), 0);
   if (data == MAP_FAILED) return Error{Refusal::FileRead, path + ": " + reason()};
+  mapped.data_ = {static_cast<const std::byte*>(data), Unmap{n_bytes}};
+  return mapped;
+}
+
+MappedFile MappedFile::anonymous(size_t n_bytes) {
+  MappedFile mapped;
+  if (n_bytes == 0) return mapped;
+  void* data = ::mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ROOST_CHECK(data != MAP_FAILED);
   mapped.data_ = {static_cast<const std::byte*>(data), Unmap{n_bytes}};
   return mapped;
 }

@@ -37,6 +37,11 @@ class FileDescriptor {
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
+  // Memory of its own instead of a file's: zeros, and no page is taken before it is touched.
+  static MappedFile anonymous(size_t n_bytes);
+  std::span<std::byte> anonymous_bytes() const {  // of an anonymous one
+    return {const_cast<std::byte*>(data_.get()), bytes().size()};
+  }
   std::span<const std::byte> bytes() const {
     return {data_.get(), data_ ? data_.get_deleter().n_bytes : 0};
   }

@@ -202,7 +202,9 @@ void EngineImpl::publish_counts() {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeights> weights,
                                                const EngineOptions& options, const Clock& clock) {
   EngineOptions chosen = options;
-  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available_memory_bytes()));
+  const size_t available =
+      chosen.hardware ? chosen.hardware->device().available_bytes() : available_memory_bytes();
+  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available));
   std::unique_ptr<StepRunner> runner = make_model_runner(weights, chosen, plan);
   std::unique_ptr<PrefixFiles> files;
   if (chosen.has_cache && !chosen.cache_folder.empty()) {

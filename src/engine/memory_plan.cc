@@ -106,7 +106,9 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
   plan.scratch =
       Qwen35::scratch_bytes(c, DType::kBF16, options.chunk_rows_max, packed_rows_max(options)) +
       static_cast<size_t>(options.streams_max * c.vocabulary) * sizeof(float);
-  plan.workspace = cpu_workspace_bytes(step_limits(c, options), options.n_threads);
+  plan.workspace = options.hardware
+                       ? options.hardware->workspace_bytes(step_limits(c, options))
+                       : cpu_workspace_bytes(step_limits(c, options), options.n_threads);
   const size_t left = left_for_pages(plan, options, available);
   plan_pages(c, options, left, plan);
   options.context_max =

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,11 +26,12 @@ struct EngineOptions {
   int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
 
   // Steps.
-  int64_t chunk_rows_max = 512;      // rows of one step
-  int64_t gap_ns_max = 250'000'000;  // prompt rows beside streams are chosen so that a step takes
-                                     // no longer than this
-  int n_threads = 0;                 // 0: all usable CPUs
-  int64_t n_tokens = 0;              // ids [n_tokens, V) are padding and never drawn; 0: none are
+  int64_t chunk_rows_max = 512;        // rows of one step
+  int64_t gap_ns_max = 250'000'000;    // prompt rows beside streams are chosen so that a step takes
+                                       // no longer than this
+  std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
+  int n_threads = 0;                   // 0: all usable CPUs
+  int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
   int64_t reserved_new_tokens =
       2048;  // a request starts with pages for its prompt and this many new tokens
   size_t queue_max = 64;

@@ -1,8 +1,8 @@
 #include "engine/model_runner.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -29,15 +29,24 @@ class ModelRunner final : public StepRunner {
               const MemoryPlan& plan)
       : weights_(std::move(weights)),
         n_tokens_(options.n_tokens),
-        pool_(options.n_threads),
-        ops_(make_cpu_ops(pool_, step_limits(weights_->config, options))),
+        hardware_(options.hardware ? options.hardware : make_cpu_hardware(options.n_threads)),
+        device_(hardware_->device()),
+        ops_(hardware_->make_ops(step_limits(weights_->config, options))),
         model_(*weights_, *ops_, options.chunk_rows_max, packed_rows_max(options)),
         state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots,
-                                  kReplayRowsMax)),
-        kept_(ModelState::create(weights_->config, ops_->activation(), 0, plan.n_snapshots, 0)),
-        logits_(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) *
-                sizeof(float)),
-        drawn_(static_cast<size_t>(options.streams_max) * sizeof(int32_t)) {}
+                                  kReplayRowsMax, device_)),
+        kept_(ModelState::create(weights_->config, ops_->activation(), 0, plan.n_snapshots, 0,
+                                 device_)),
+        logits_(
+            device_.take(static_cast<size_t>(options.streams_max * weights_->config.vocabulary) *
+                         sizeof(float))),
+        drawn_(device_.take(static_cast<size_t>(options.streams_max) * sizeof(int32_t))) {
+    if (is_on_host() || plan.n_snapshots == 0) return;
+    for (const ModelState::Delta& layer : kept_.delta) {
+      const size_t n_bytes = std::max(layer.state.at(0).n_bytes(), layer.tail.at(0).n_bytes());
+      if (n_bytes > looked_at_.n_bytes()) looked_at_ = Buffer(n_bytes);
+    }
+  }
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
     const auto n_logits = static_cast<int64_t>(rows.logit_rows.size());
@@ -53,17 +62,15 @@ class ModelRunner final : public StepRunner {
     const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
     ops_->run(
         Sample{.logits = logits, .params = rows.sampling, .n_tokens = n_tokens_, .tokens = tokens});
-    std::memcpy(drawn.data(), tokens.data, tokens.n_bytes());
+    device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
   void reset_slot(int32_t slot) override { state_.reset_slot(slot); }
 
   void save_state(int32_t slot, int32_t snapshot) override {
     for_each_state([&](const ModelState::Delta& live, const ModelState::Delta& kept) {
-      std::memcpy(kept.state.at(snapshot).data, live.state.at(slot).data,
-                  live.state.at(slot).n_bytes());
-      std::memcpy(kept.tail.at(snapshot).data, live.tail.at(slot).data,
-                  live.tail.at(slot).n_bytes());
+      copy(kept.state.at(snapshot), live.state.at(slot));
+      copy(kept.tail.at(snapshot), live.tail.at(slot));
     });
   }
 
@@ -71,9 +78,9 @@ class ModelRunner final : public StepRunner {
     std::atomic<bool> is_good = true;
     for_each_state([&](const ModelState::Delta& live, const ModelState::Delta& kept) {
       const Tensor state = kept.state.at(snapshot), tail = kept.tail.at(snapshot);
-      if (!is_finite(state) || !is_finite(tail)) is_good = false;
-      std::memcpy(live.state.at(slot).data, state.data, state.n_bytes());
-      std::memcpy(live.tail.at(slot).data, tail.data, tail.n_bytes());
+      if (!is_finite(seen(state)) || !is_finite(seen(tail))) is_good = false;
+      copy(live.state.at(slot), state);
+      copy(live.tail.at(slot), tail);
     });
     return is_good;
   }
@@ -95,25 +102,25 @@ class ModelRunner final : public StepRunner {
 
   void read_page(int32_t page, std::span<std::byte> to) const override {
     for_each_part_of_page(page, [&](const Tensor& part) {
-      std::memcpy(to.data(), part.data, part.n_bytes());
+      device_.read(to.data(), part.data, part.n_bytes());
       to = to.subspan(part.n_bytes());
     });
   }
   void write_page(int32_t page, std::span<const std::byte> from) override {
     for_each_part_of_page(page, [&](const Tensor& part) {
-      std::memcpy(part.data, from.data(), part.n_bytes());
+      device_.write(part.data, from.data(), part.n_bytes());
       from = from.subspan(part.n_bytes());
     });
   }
   void read_snapshot(int32_t snapshot, std::span<std::byte> to) const override {
     for_each_part_of_snapshot(snapshot, [&](const Tensor& part) {
-      std::memcpy(to.data(), part.data, part.n_bytes());
+      device_.read(to.data(), part.data, part.n_bytes());
       to = to.subspan(part.n_bytes());
     });
   }
   void write_snapshot(int32_t snapshot, std::span<const std::byte> from) override {
     for_each_part_of_snapshot(snapshot, [&](const Tensor& part) {
-      std::memcpy(part.data, from.data(), part.n_bytes());
+      device_.write(part.data, from.data(), part.n_bytes());
       from = from.subspan(part.n_bytes());
     });
   }
@@ -121,11 +128,27 @@ class ModelRunner final : public StepRunner {
   std::string name() const override { return ops_->name(); }
 
  private:
+  bool is_on_host() const { return &device_ == &host_device(); }
+
+  // On a card one after the other, in the order of its work.
   template <class Work>
   void for_each_state(const Work& work) {
-    pool_.parallel_for(static_cast<int64_t>(state_.delta.size()), [&](int64_t i) {
+    const auto n = static_cast<int64_t>(state_.delta.size());
+    const auto item = [&](int64_t i) {
       work(state_.delta[static_cast<size_t>(i)], kept_.delta[static_cast<size_t>(i)]);
-    });
+    };
+    if (is_on_host()) return hardware_->pool().parallel_for(n, item);
+    for (int64_t i = 0; i < n; ++i) item(i);
+  }
+  void copy(const Tensor& to, const Tensor& from) {
+    device_.copy(to.data, from.data, from.n_bytes());
+  }
+  // The tensor where the host can look at it, until the next call.
+  Tensor seen(const Tensor& tensor) {
+    if (is_on_host()) return tensor;
+    const Tensor here = looked_at_.tensor(tensor.dtype, tensor.shape);
+    device_.read(here.data, tensor.data, tensor.n_bytes());
+    return here;
   }
   template <class Work>
   void for_each_part_of_page(int32_t page, const Work& work) const {
@@ -140,12 +163,14 @@ class ModelRunner final : public StepRunner {
 
   const std::shared_ptr<const ModelWeights> weights_;
   const int64_t n_tokens_;
-  ThreadPool pool_;
+  const std::shared_ptr<Hardware> hardware_;
+  Device& device_;
   std::unique_ptr<Ops> ops_;
   Qwen35 model_;
   ModelState state_;
   ModelState kept_;  // its slots are the snapshots; it has no pages and no row stores
   Buffer logits_, drawn_;
+  Buffer looked_at_;  // of the host, where the states are a card's: one of them
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The model over the CPU backend, as the engine runs it.
+// The model over a backend, as the engine runs it.
 #pragma once
 
 #include <memory>

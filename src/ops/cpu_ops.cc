@@ -54,7 +54,27 @@ class CpuOps final : public Ops {
   CpuDraftOps draft_ops_;
 };
 
+class CpuHardware final : public Hardware {
+ public:
+  explicit CpuHardware(int n_threads) : pool_(n_threads) {}
+  Device& device() override { return host_device(); }
+  ThreadPool& pool() override { return pool_; }
+  std::unique_ptr<Ops> make_ops(const OpsLimits& limits) override {
+    return make_cpu_ops(pool_, limits);
+  }
+  size_t workspace_bytes(const OpsLimits& limits) const override {
+    return cpu_workspace_bytes(limits, pool_.n_threads());
+  }
+
+ private:
+  ThreadPool pool_;
+};
+
 }  // namespace
+
+std::unique_ptr<Hardware> make_cpu_hardware(int n_threads) {
+  return std::make_unique<CpuHardware>(n_threads);
+}
 
 // Ops run one at a time, so the workspace is as large as the hungriest of them.
 size_t cpu_workspace_bytes(const OpsLimits& limits, int n_threads) {

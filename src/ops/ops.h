@@ -1,11 +1,13 @@
 // The interface of a backend's arithmetic: one run() per op. The model is written once, over Ops.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "device/arena.h"
 #include "device/cpu/thread_pool.h"
+#include "device/device.h"
 #include "ops/add_rms_norm/add_rms_norm.h"
 #include "ops/attention/attention.h"
 #include "ops/backend.h"
@@ -52,6 +54,13 @@ class Ops {
   virtual void run(const Sample& op) = 0;
   virtual void run(const CopyPages& op) = 0;
 
+  // Runs a step: the calls that `body` makes, and what it writes to the device, for n_rows rows. A
+  // backend that repeats equal steps may call body twice; it makes the same calls each time.
+  virtual void run_step([[maybe_unused]] int64_t n_rows, const std::function<void()>& body) {
+    body();
+  }
+  // Where tensors and weights of the ops lie.
+  virtual Device& device() { return host_device(); }
   // Null: a backend without drafts.
   virtual DraftOps* draft_ops() { return nullptr; }
 
@@ -81,6 +90,18 @@ struct OpsLimits {
   int64_t draft_heads_per_kv = 0;          // of the drafter; 0: none
   int64_t draft_head_dim = 0;
 };
+
+// What the ops run on, chosen at start. It must outlive its Ops.
+class Hardware {
+ public:
+  virtual ~Hardware() = default;
+  virtual Device& device() = 0;
+  virtual ThreadPool& pool() = 0;  // for work on the host
+  virtual std::unique_ptr<Ops> make_ops(const OpsLimits& limits) = 0;
+  virtual size_t workspace_bytes(const OpsLimits& limits) const = 0;  // of the device
+};
+
+std::unique_ptr<Hardware> make_cpu_hardware(int n_threads);
 
 // The CPU backend (Highway kernels). The pool must outlive it.
 std::unique_ptr<Ops> make_cpu_ops(ThreadPool& pool, const OpsLimits& limits);

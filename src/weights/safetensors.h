@@ -31,6 +31,8 @@ Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> fi
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& folder);
+  // Tensors of different names over memory that the checkpoint then owns.
+  static Checkpoint in_memory(MappedFile memory, std::vector<TensorEntry> tensors);
 
   const TensorEntry* find(const std::string& name) const;  // null if there is none
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }

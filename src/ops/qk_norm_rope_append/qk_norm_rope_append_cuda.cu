@@ -44,6 +44,7 @@ __device__ __forceinline__ void turn_head(const uint16_t* from, const float* wei
 }
 
 __global__ void sm80_bf16_qk_norm_rope_append(RopeCall c) {
+  wait_for_inputs();
   const int n_units = c.n_heads + c.kv_heads;
   for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * n_units;
        item += int64_t(gridDim.x) * kWarps) {
@@ -85,7 +86,7 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
   call.rope = f32_data(op.rope);
   call.k_pages = bf16_data(op.k_pages);
   call.v_pages = bf16_data(op.v_pages);
-  call.places = context.staging.push(std::span<const RowPlace>(places));
+  call.places = context.push(std::span<const RowPlace>(places));
   call.n_rows = static_cast<int64_t>(places.size());
   call.n_heads = static_cast<int>(op.n_heads());
   call.kv_heads = static_cast<int>(op.k_pages.dim(1));
@@ -93,9 +94,8 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
   call.n_pairs = static_cast<int>(op.rope.dim(1));
   call.eps = op.eps;
   const int64_t n_items = call.n_rows * (call.n_heads + call.kv_heads);
-  sm80_bf16_qk_norm_rope_append<<<grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0,
-                                  stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_bf16_qk_norm_rope_append,
+                grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0, call);
 }
 
 }  // namespace roost
