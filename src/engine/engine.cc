@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "engine/cache_identity.h"
 #include "engine/engine_core.h"
@@ -71,6 +72,14 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
   core_.measure_costs(kCostsBudgetNs);
   core_.keep_in(files_.get());
   core_.load_prefixes();
+  if (files_) {
+    const PrefixFiles::Counts files_now = files_->counts();
+    log(LogLevel::kInfo, "prefix_files",
+        {{"entries", std::to_string(files_now.n_entries)},
+         {"bytes", std::to_string(files_now.n_bytes)},
+         {"skipped", std::to_string(files_now.n_skipped)},
+         {"loaded", std::to_string(core_.tree().n_used_snapshots())}});
+  }
   counts_ = core_.counts();
   thread_ = std::thread([this] { run(); });
 }

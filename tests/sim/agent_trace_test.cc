@@ -192,6 +192,21 @@ TEST(Soak, every_page_and_slot_comes_back_after_20000_requests) {
   EXPECT_EQ(counts.n_requests, 20'000);
 }
 
+TEST(EqualPrompts, the_waiter_takes_over_where_the_first_was_cancelled) {
+  Desk desk(200, 16, 8192, 6);
+  const Tokens prompt = desk.text(1500);
+  const auto first = desk.submit(prompt, 4), second = desk.submit(prompt, 4);
+  desk.step();
+  desk.step();
+  EXPECT_EQ(desk.core().counts().n_running, 1);
+  EXPECT_EQ(desk.core().counts().n_waiting, 1);
+  desk.core().cancel(1);
+  while (!second->is_done) desk.step();
+  EXPECT_EQ(first->end.finish, Finish::kCancelled);
+  EXPECT_EQ(second->end.n_cached, 1024);  // two steps of 512 rows
+  EXPECT_EQ(second->tokens.size(), 4u);
+}
+
 // Four conversations start behind a running stream, shortest last; nobody waits for ever.
 TEST(Fairness, a_stream_of_short_prompts_does_not_starve_a_long_one) {
   Desk desk(1200, 16, 32'768, 5);

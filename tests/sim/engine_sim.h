@@ -25,7 +25,8 @@ struct SimReport {
 
 class EngineSim {
  public:
-  explicit EngineSim(uint64_t seed) : random_(seed) {
+  explicit EngineSim(uint64_t seed, FakeRunner::Fault fault = FakeRunner::Fault::kNone)
+      : random_(seed), fault_(fault) {
     CoreOptions options;
     options.streams_max = 1 + pick(6);
     options.context_max = 64 * (3 + pick(20));
@@ -61,7 +62,7 @@ class EngineSim {
       if (core_->options().n_snapshots > 0 && pick(300) == 0)
         runner_->spoil_snapshot(pick(core_->options().n_snapshots));
       step();
-      if (!core_->has_work() && !folder_.empty() && pick(6) == 0) restart();
+      if (!core_->has_work() && !folder_.empty() && pick(2) == 0) restart();
     }
     add_counts();
     expect(n_ended_ == report_.n_requests, "requests are lost");
@@ -80,6 +81,7 @@ class EngineSim {
   void start() {
     runner_ = std::make_unique<FakeRunner>(options_.n_pages, options_.streams_max,
                                            options_.n_snapshots, clock_, costs_);
+    runner_->plant(fault_);
     core_ = std::make_unique<EngineCore>(options_, *runner_, clock_);
     core_->measure_costs(300'000'000);
     if (!folder_.empty()) {
@@ -275,6 +277,7 @@ class EngineSim {
   }
 
   std::mt19937_64 random_;
+  const FakeRunner::Fault fault_;
   VirtualClock clock_;
   CoreOptions options_;
   FakeRunner::Costs costs_;

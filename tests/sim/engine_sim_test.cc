@@ -54,5 +54,16 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
   EXPECT_GT(sum.n_files_skipped, 0);
 }
 
+TEST(EngineSim, sees_every_planted_fault) {
+  using Fault = testing::FakeRunner::Fault;
+  for (const Fault fault : {Fault::kPageNotCopied, Fault::kStateOfAnother, Fault::kReplayLost,
+                            Fault::kStateStoredLate}) {
+    int n_seen = 0;
+    for (uint64_t seed = 0; seed < 20; ++seed)
+      n_seen += !EngineSim(seed, fault).run(kRequestsPerSeed).failure.empty();
+    EXPECT_GT(n_seen, 0) << "blind to fault " << static_cast<int>(fault);
+  }
+}
+
 }  // namespace
 }  // namespace roost

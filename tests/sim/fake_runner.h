@@ -102,6 +102,9 @@ class FakeRunner final : public StepRunner {
   }
 
  public:
+  // What a runner or its caller could get wrong; see the test that the simulation sees each.
+  enum class Fault { kNone, kPageNotCopied, kStateOfAnother, kReplayLost, kStateStoredLate };
+
   struct Costs {
     int64_t step_ns = 5'000'000, row_ns = 300'000;
   };
@@ -145,10 +148,14 @@ class FakeRunner final : public StepRunner {
     at(snapshots_, snapshot) = at(slots_, slot).state;
   }
   bool load_state(int32_t snapshot, int32_t slot) override {
+    if (fault_ == Fault::kStateOfAnother)
+      snapshot = (snapshot + 1) % static_cast<int32_t>(snapshots_.size());
     at(slots_, slot) = {.state = at(snapshots_, snapshot)};
     return at(snapshots_, snapshot) != FakeModel::kNotFinite;
   }
-  void copy_page(int32_t from, int32_t to) override { at(pages_, to) = at(pages_, from); }
+  void copy_page(int32_t from, int32_t to) override {
+    if (fault_ != Fault::kPageNotCopied) at(pages_, to) = at(pages_, from);
+  }
 
   size_t page_bytes() const override { return sizeof(Page); }
   size_t snapshot_bytes() const override { return sizeof(uint64_t); }
@@ -166,6 +173,7 @@ class FakeRunner final : public StepRunner {
   }
   std::string name() const override { return "fake"; }
 
+  void plant(Fault fault) { fault_ = fault; }
   int64_t last_rows() const { return last_rows_; }
   int64_t last_ns() const { return last_ns_; }
   // Sequences of the last step that brought the one row that they missed.
@@ -182,11 +190,13 @@ class FakeRunner final : public StepRunner {
     ROOST_CHECK(delta.store_after >= 0 && delta.n_packed() - delta.store_after <= kReplayRowsMax);
     const auto kv = kv_of(span);
     uint64_t state = slot.state;
+    if (fault_ == Fault::kReplayLost && delta.n_replay > 0) slot.store[0] ^= 1;
     std::vector<int32_t> packed(slot.store.begin(), slot.store.begin() + delta.n_replay);
     packed.insert(packed.end(), rows.tokens.begin() + span.first_row,
                   rows.tokens.begin() + span.first_row + span.n_rows);
     for (int32_t p = 0; p <= delta.n_packed(); ++p) {
-      if (p == delta.store_after) slot.state = state;
+      const bool is_late = fault_ == Fault::kStateStoredLate && p == delta.n_packed();
+      if (p == delta.store_after || is_late) slot.state = state;
       if (p == delta.n_packed()) break;
       const int64_t t = span.first_index - delta.n_replay + p;
       state = FakeModel::next(state, packed[static_cast<size_t>(p)], t, kv);
@@ -206,6 +216,7 @@ class FakeRunner final : public StepRunner {
   std::vector<uint64_t> snapshots_;
   VirtualClock& clock_;
   const Costs costs_;
+  Fault fault_ = Fault::kNone;
   int64_t last_rows_ = 0, last_ns_ = 0, n_last_decoding_ = 0;
 };
 
