@@ -48,6 +48,8 @@ class EngineImpl final : public Engine {
   void step();
   void build_step();
   void sample_step();
+  void adjust_rows();
+  void note_logprob(Sequence& sequence, const float* row, int32_t token);
   void keep(Sequence& sequence, int32_t token);
   void finish(Sequence& sequence, Finish how, std::optional<Error> error = std::nullopt);
   void remove_finished();
@@ -169,6 +171,21 @@ EngineImpl::~EngineImpl() {
   thread_.join();
 }
 
+// What the changes of a request's logits need: all memory is taken here.
+void prepare_adjustments(Sequence& s, const EngineRequest& request, const ModelConfig& config) {
+  s.history = PenaltyHistory(request.adjust, request.prompt, config.vocabulary,
+                             s.n_prompt + s.new_tokens_max);
+  s.budget = BudgetState(request.budget);
+  if (request.adjust.min_tokens > 0) {
+    if (!request.ignore_end_tokens) s.end_mask = config.end_tokens;
+    s.end_mask.insert(s.end_mask.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+  }
+  if (request.top_logprobs < 0) return;
+  s.event.logprobs.resize(1);
+  s.event.logprobs[0].top.reserve(static_cast<size_t>(request.top_logprobs));
+  if (!request.adjust.is_off()) s.raw_logits.resize(static_cast<size_t>(config.vocabulary));
+}
+
 // ------------------------------------------------------------------------------- from any thread
 
 Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink sink) {
@@ -198,6 +215,7 @@ Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink si
   sequence->event.n_prompt = n_prompt;
   sequence->event.tokens.reserve(1);
   sequence->event.submitted_ns = clock_.now_ns();
+  prepare_adjustments(*sequence, request, weights_->config);
   sequence->request = std::move(request);
   sequence->sink = std::move(sink);
 
@@ -376,8 +394,37 @@ void EngineImpl::build_step() {
   }
 }
 
+// Rows of requests with penalties, biases or logprobs; the others are left alone.
+void EngineImpl::adjust_rows() {
+  const auto n_logits = static_cast<int64_t>(logit_rows_.size());
+  const Tensor logits = logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary});
+  for (int64_t i = 0; i < n_logits; ++i) {
+    Sequence& s = *running_[static_cast<size_t>(logit_sequences_[static_cast<size_t>(i)])];
+    if (!s.needs_logits()) continue;
+    const std::span<float> row(logits.as<float>() + i * logits.dim(1),
+                               static_cast<size_t>(options_.n_tokens));
+    if (s.request.top_logprobs >= 0) {
+      take_top(row, static_cast<size_t>(s.request.top_logprobs), s.event.logprobs[0].top,
+               &s.log_total);
+      std::copy(row.begin(), row.begin() + (s.raw_logits.empty() ? 0 : options_.n_tokens),
+                s.raw_logits.begin());
+    }
+    const bool is_short = s.n_generated() < s.request.adjust.min_tokens;
+    adjust_logits(s.request.adjust, s.history,
+                  is_short ? std::span<const int32_t>(s.end_mask) : std::span<const int32_t>(),
+                  row);
+  }
+}
+
+void EngineImpl::note_logprob(Sequence& s, const float* row, int32_t token) {
+  if (s.request.top_logprobs < 0) return;
+  const float z = s.raw_logits.empty() ? row[token] : s.raw_logits[static_cast<size_t>(token)];
+  s.event.logprobs[0].logprob = static_cast<float>(double{z} - s.log_total);
+}
+
 void EngineImpl::sample_step() {
   const auto n_logits = static_cast<int64_t>(logit_rows_.size());
+  adjust_rows();
   const Tensor drawn = drawn_.tensor(DType::kI32, {n_logits});
   ops_->run(Sample{.logits = logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary}),
                    .params = sample_params_,
@@ -389,9 +436,14 @@ void EngineImpl::sample_step() {
     if (token < 0) {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
-    } else {
-      keep(s, token);
+      continue;
     }
+    const float* row =
+        logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary}).as<float>() +
+        i * weights_->config.vocabulary;
+    const int32_t chosen = s.budget.choose(s.request.budget, token);
+    note_logprob(s, row, chosen);
+    keep(s, chosen);
   }
 }
 
@@ -399,11 +451,13 @@ void EngineImpl::keep(Sequence& s, int32_t token) {
   const std::vector<int32_t>& end_tokens = weights_->config.end_tokens;
   const bool is_end = !s.request.ignore_end_tokens &&
                       std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();
-  if (is_end || s.is_stop_token(token)) {
+  if (!s.budget.is_forced(s.request.budget) && (is_end || s.is_stop_token(token))) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
   }
   s.tokens.push_back(token);
+  s.history.keep(token);
+  s.budget.keep(s.request.budget, token);
   const int64_t now = clock_.now_ns();
   if (s.n_generated() == 1) {
     s.event.first_token_ns = now;
@@ -423,6 +477,7 @@ void EngineImpl::finish(Sequence& s, Finish how, std::optional<Error> error) {
   if (!s.sink) return;  // it has ended already
   s.event.kind = EngineEvent::Kind::kFinished;
   s.event.tokens.clear();
+  s.event.logprobs.clear();
   s.event.finish = how;
   s.event.error = std::move(error);
   s.event.n_generated = s.n_generated();

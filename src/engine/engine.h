@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/logit_adjust.h"
+#include "engine/reasoning_budget.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
 
@@ -23,6 +25,9 @@ struct EngineRequest {
   SampleParams sampling;        // position is set by the engine
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
   bool ignore_end_tokens = false;
+  LogitAdjust adjust;  // penalties, biases, a least length
+  ReasoningBudget budget;
+  int32_t top_logprobs = -1;  // likeliest tokens that are told with each kept one; -1: no logprobs
 };
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
@@ -32,7 +37,9 @@ enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 struct EngineEvent {
   enum class Kind { kStarted, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  std::vector<int32_t> tokens;        // kTokens: kept tokens, without end tokens
+  std::vector<int32_t> tokens;  // kTokens: kept tokens, without end tokens
+  std::vector<TokenLogprobs>
+      logprobs;                       // kTokens: one for each token if the request asked, else none
   Finish finish = Finish::kEndToken;  // kFinished
   int32_t end_token = -1;             // kFinished by kEndToken: the token
   std::optional<Error> error;         // kFinished by kError

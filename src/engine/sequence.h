@@ -25,10 +25,18 @@ struct Sequence {
   bool has_started = false;
   bool is_cancelled = false;
 
+  PenaltyHistory history;
+  BudgetState budget;
+  std::vector<int32_t> end_mask;  // tokens that are not drawn before adjust.min_tokens
+  std::vector<float>
+      raw_logits;        // of the row in work, where both logprobs and changes are asked for
+  double log_total = 0;  // of the row in work, ln(sum e^z)
+
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
 
   int64_t n_generated() const { return static_cast<int64_t>(tokens.size()) - n_prompt; }
+  bool needs_logits() const { return request.top_logprobs >= 0 || !request.adjust.is_off(); }
   bool is_stop_token(int32_t token) const {
     return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
            request.stop_tokens.end();
