@@ -229,11 +229,14 @@ void print_memory_plan(const MemoryPlan& plan) {
                                                  {"weights, converted", plan.weights_owned},
                                                  {"K/V pages", plan.pages},
                                                  {"state slots", plan.slots},
+                                                 {"kept states", plan.snapshots},
                                                  {"scratch of a step", plan.scratch},
                                                  {"workspace of kernels", plan.workspace},
                                                  {"together", plan.total()}};
   for (const auto& [what, n_bytes] : rows) fmt::print("  {:<30}{:>21}\n", what, n_bytes);
-  fmt::print("  {} pages of {} tokens, {} slots\n", plan.n_pages, kPageTokens, plan.n_slots);
+  fmt::print("  {} pages of {} tokens, {} of them for running streams; {} slots; {} kept states\n",
+             plan.n_pages, kPageTokens, plan.n_pages_of_streams, plan.n_slots, plan.n_snapshots);
+  fmt::print("  context {} tokens\n", plan.context_max);
 }
 
 int run_inspect(const InspectOptions& options) {

@@ -67,9 +67,12 @@ TEST(Inspect, the_plan_is_printed_when_it_is_asked_for) {
                      .scratch = 1,
                      .workspace = 1,
                      .n_pages = 7,
-                     .n_slots = 9});
+                     .n_slots = 9,
+                     .n_snapshots = 11,
+                     .context_max = 448});
   expect_lines(testing::internal::GetCapturedStdout(),
-               {"together", "16", "7 pages of 64 tokens, 9 slots"});
+               {"together", "16", "7 pages of 64 tokens", "9 slots", "11 kept states",
+                "context 448 tokens"});
 }
 
 TEST(Synth, writes_a_checkpoint_that_inspect_reads) {

@@ -17,9 +17,9 @@ Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string
   return std::make_shared<const ModelWeights>(std::move(weights));
 }
 
-bool make_resident(const ModelWeights& weights) {
+Result<bool> make_resident(const ModelWeights& weights) {
   if (weights.bytes_mapped > available_memory_bytes()) return false;
-  weights.checkpoint->make_resident();
+  ROOST_TRY_DO(weights.checkpoint->make_resident());
   return true;
 }
 

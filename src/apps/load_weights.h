@@ -11,8 +11,8 @@ namespace roost {
 
 Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string& folder);
 
-// Reads the mapped files in when memory holds them: a first touch while serving costs more than
-// the product that needs it. False: they are larger than memory and are read as they are used.
-bool make_resident(const ModelWeights& weights);
+// Reads the mapped files into memory when it holds them. False: they are larger than memory and are
+// read as they are used. Refuses file.read; the weights are then lost.
+Result<bool> make_resident(const ModelWeights& weights);
 
 }  // namespace roost

@@ -64,4 +64,11 @@ void adjust_logits(const LogitAdjust& adjust, const PenaltyHistory& history,
 void take_top(std::span<const float> logits, size_t n_top, std::vector<TokenLogprob>& top,
               double* log_total);
 
+// What looks at a row of raw logits, and may change it, before a token is drawn from it.
+class RowHook {
+ public:
+  virtual ~RowHook() = default;
+  virtual void before_draw(std::span<float> logits) = 0;  // ids with a token alone
+};
+
 }  // namespace roost

@@ -11,6 +11,9 @@
 #include "ops/backend.h"
 #include "ops/conv_gates/conv_gates.h"
 #include "ops/copy_pages/copy_pages.h"
+#include "ops/draft_attention/draft_attention.h"
+#include "ops/draft_conv/draft_conv.h"
+#include "ops/draft_select/draft_select.h"
 #include "ops/embed/embed.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -20,6 +23,16 @@
 #include "ops/sample/sample.h"
 
 namespace roost {
+
+// The ops that only a drafter needs, under the rules of Ops.
+class DraftOps {
+ public:
+  virtual ~DraftOps() = default;
+
+  virtual void run(const DraftConv& op) = 0;
+  virtual void run(const DraftAttention& op) = 0;
+  virtual void run(const DraftSelect& op) = 0;
+};
 
 // An op's outputs and new state are a function of its arguments alone, the same bits for a row
 // whatever else is in the call (law 1). One thread calls at a time; a call allocates nothing.
@@ -38,6 +51,9 @@ class Ops {
   virtual void run(const MoeExperts& op) = 0;
   virtual void run(const Sample& op) = 0;
   virtual void run(const CopyPages& op) = 0;
+
+  // Null: a backend without drafts.
+  virtual DraftOps* draft_ops() { return nullptr; }
 
   // The type of activations, K/V pages and conv tails: bf16 but for the exact reference (f64).
   virtual DType activation() const = 0;
@@ -62,6 +78,8 @@ struct OpsLimits {
   int64_t key_dim = 0, value_dim = 0;      // Dk, Dv
   int64_t context_max = 0;                 // tokens of a sequence
   int64_t vocabulary = 0;                  // V
+  int64_t draft_heads_per_kv = 0;          // of the drafter; 0: none
+  int64_t draft_head_dim = 0;
 };
 
 // The CPU backend (Highway kernels). The pool must outlive it.

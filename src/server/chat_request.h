@@ -63,6 +63,10 @@ struct GenerationFields {
   std::optional<int64_t> reasoning_budget;     // kept tokens of reasoning; absent: the server's
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
+  bool uses_cache = true;
+  std::string cache_salt;  // hits only between equal salts
+  bool is_background = false;
+  std::optional<double> timeout_s;  // from arrival
 };
 
 struct ChatRequest {

@@ -12,6 +12,8 @@ namespace roost {
 
 namespace {
 
+constexpr int64_t kBackgroundPriority = 50;  // from here on work is done when nothing else waits
+
 // Values of a refused field that change nothing.
 enum class Neutral { kNone, kFalse, kZero, kOne, kEmpty, kMinusOneOrZero };
 
@@ -69,7 +71,6 @@ constexpr ForeignField kForeignFields[] = {
 constexpr ForeignField kAbsentFeatures[] = {
     {"structured_outputs", Neutral::kNone, "constrained output is not offered"},
     {"loop_guard", Neutral::kFalse, "the loop guard is not offered"},
-    {"timeout", Neutral::kNone, "deadlines are not offered; close the connection instead"},
 };
 
 // Settings of samplers that are off: without their switch they do nothing.
@@ -458,20 +459,15 @@ Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFi
   return {};
 }
 
-// Fields that are checked and then have no effect on the tokens.
-Result<void> read_without_effect(Fields& body) {
-  for (const char* key :
-       {"draft", "cache_prompt", "replay", "return_progress", "timings_per_token"}) {
-    ROOST_TRY_DO(body.boolean(key));
-    body.ignore(key);
-  }
-  ROOST_TRY_DO(body.integer("draft_max", 0, 15));
-  body.ignore("draft_max");
+// What the scheduler and the prefix cache are told.
+Result<void> read_scheduling(Fields& body, GenerationFields& out) {
+  ROOST_TRY(const std::optional<bool> cache, body.boolean("cache_prompt"));
+  out.uses_cache = cache.value_or(true);
   ROOST_TRY(const std::optional<std::string> salt,
             body.string("cache_salt", limits::kLabelBytesMax));
   if (salt && salt->empty())
     return body.refuse(Refusal::FieldRange, "cache_salt", "have 0 bytes, want 1 to 128");
-  body.ignore("cache_salt");
+  out.cache_salt = salt.value_or("");
   const json::Value* priority = body.take("priority");
   if (priority != nullptr && priority->is_string()) {
     const std::string& name = priority->as_string();
@@ -479,10 +475,25 @@ Result<void> read_without_effect(Fields& body) {
       return body.refuse(
           Refusal::FieldValue, "priority",
           fmt::format("have {}, want background, normal or high", quoted_short(name)));
+    out.is_background = name == "background";
   } else if (priority != nullptr) {
-    ROOST_TRY_DO(body.integer("priority", -100, 100));
+    ROOST_TRY(const std::optional<int64_t> level, body.integer("priority", -100, 100));
+    out.is_background = level.value_or(0) >= kBackgroundPriority;
   }
-  body.ignore("priority");
+  ROOST_TRY(out.timeout_s, body.number("timeout", 0, 86'400));
+  if (out.timeout_s == 0)
+    return body.refuse(Refusal::FieldRange, "timeout", "have 0, want more than 0");
+  return {};
+}
+
+// Fields that are checked and then have no effect on the tokens.
+Result<void> read_without_effect(Fields& body) {
+  for (const char* key : {"draft", "replay", "return_progress", "timings_per_token"}) {
+    ROOST_TRY_DO(body.boolean(key));
+    body.ignore(key);
+  }
+  ROOST_TRY_DO(body.integer("draft_max", 0, 15));
+  body.ignore("draft_max");
   ROOST_TRY(const std::optional<std::string> on_bad_image,
             body.string("on_bad_image", limits::kLabelBytesMax));
   if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
@@ -550,6 +561,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   ROOST_TRY(const std::optional<std::string> request_id,
             body.string("request_id", limits::kLabelBytesMax));
   out.request_id = request_id.value_or("");
+  ROOST_TRY_DO(read_scheduling(body, out));
   ROOST_TRY_DO(read_without_effect(body));
   ROOST_TRY_DO(refuse_foreign_fields(body));
   return out;

@@ -133,7 +133,8 @@ TEST(OpenAiChat, refusals_name_the_field_and_the_rule) {
        "request.unsupported_field", "tool_choice"},
       {R"("structured_outputs":{"json":{}})", "request.unsupported_field", "structured_outputs"},
       {R"("loop_guard":true)", "request.unsupported_field", "loop_guard"},
-      {R"("timeout":3)", "request.unsupported_field", "timeout"},
+      {R"("timeout":0)", "request.field_range", "timeout"},
+      {R"("timeout":"3")", "request.field_type", "timeout"},
       {R"("use_beam_search":true)", "request.unsupported_field", "use_beam_search"},
       {R"("typical_p":0.9)", "request.unsupported_field", "typical_p"},
       {R"("mirostat":2)", "request.unsupported_field", "mirostat"},
@@ -265,6 +266,18 @@ TEST(OpenAiChat, what_shapes_the_sampling_arrives) {
             4096);
 }
 
+TEST(OpenAiChat, what_the_scheduler_and_the_cache_are_told_arrives) {
+  const Parsed parsed =
+      parse(body_with(R"("cache_prompt":false,"cache_salt":"s","priority":50,"timeout":2.5)"));
+  ASSERT_TRUE(parsed.request) << to_string(parsed.request.error());
+  EXPECT_FALSE(parsed.request->generation.uses_cache);
+  EXPECT_EQ(parsed.request->generation.cache_salt, "s");
+  EXPECT_TRUE(parsed.request->generation.is_background);
+  EXPECT_EQ(parsed.request->generation.timeout_s, 2.5);
+  EXPECT_FALSE(parse(body_with(R"("priority":"high")")).request->generation.is_background);
+  EXPECT_TRUE(parse(body_with(R"("priority":"background")")).request->generation.is_background);
+}
+
 TEST(OpenAiChat, a_last_turn_of_the_assistant_is_continued_unless_the_body_says_no) {
   const auto continues = [](const std::string& members) {
     const Parsed parsed =
@@ -333,9 +346,8 @@ TEST(OpenAiChat, neutral_values_are_ignored_and_listed) {
   EXPECT_EQ(parsed.request->generation.seed, std::nullopt);
   EXPECT_FALSE(parsed.request->include_usage);
   const std::vector<std::string>& ignored = parsed.notes.ignored;
-  for (const char* pointer :
-       {"/user", "/store", "/metadata", "/logit_bias", "/typical_p", "/cache_prompt",
-        "/service_tier", "/tool_choice_x", "/stream_options"})
+  for (const char* pointer : {"/user", "/store", "/metadata", "/logit_bias", "/typical_p",
+                              "/service_tier", "/tool_choice_x", "/stream_options"})
     EXPECT_NE(std::find(ignored.begin(), ignored.end(), pointer), ignored.end()) << pointer;
 }
 

@@ -197,6 +197,11 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.top_logprobs = static_cast<int32_t>(fields.n_logprobs.value_or(-1));
     work.stop_tokens = fields.stop_tokens;
     work.ignore_end_tokens = fields.ignore_end_tokens;
+    work.uses_cache = fields.uses_cache;
+    work.cache_salt = job.cache_salt;
+    work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
+    if (fields.timeout_s)
+      work.deadline_ns = head.arrived_ns + static_cast<int64_t>(*fields.timeout_s * 1e9);
     if (fields.reasoning_budget && job.finds_markers) {
       work.budget = served.budget_form;
       work.budget.n_tokens = *fields.reasoning_budget;
@@ -217,6 +222,9 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
     ROOST_TRY_DO(
         check_prompt_fits(static_cast<int64_t>(prompt.size()), served->engine->context_max()));
   ReplyHead head = head_of(call, *served, job);
+  // Prefixes are shared within one key and one salt.
+  const std::string salt = call.caller.label + '\n' + job.fields.cache_salt;
+  if (salt.size() > 1) job.cache_salt = xxh3_128(std::as_bytes(std::span(salt)), 0);
 
   const uint64_t session_id = next_session_id_++;
   Running running;

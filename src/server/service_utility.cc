@@ -93,6 +93,7 @@ void Service::get_metrics(Call& call) {
     const int32_t n_held = counts.n_pages - counts.n_free_pages;
     metrics_.set(Metric::kKvPagesUsed,
                  counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
+    metrics_.set(Metric::kPreemptions, static_cast<double>(counts.n_suspended));
     const MemoryPlan& plan = served->engine->memory_plan();
     const std::pair<const char*, size_t> kinds[] = {
         {"weights", plan.weights_mapped + plan.weights_owned},

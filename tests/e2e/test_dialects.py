@@ -12,6 +12,7 @@ from conftest import Server
 
 COUNT = "Count from 1 to 40."
 COUNTED = ", ".join(str(i) for i in range(1, 41))
+GREEDY = {"temperature": 0}  # a field that this client has no argument for
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -42,7 +43,7 @@ def test_four_dialects_say_the_same_tokens(server, chat, claude):
     off = {"enable_thinking": False}
     one = chat.chat.completions.create(model="x", messages=messages, temperature=0, extra_body=off)
     two = chat.responses.create(model="x", input=COUNT, temperature=0, extra_body=off)
-    three = claude.messages.create(model="x", messages=messages, temperature=0, max_tokens=400)
+    three = claude.messages.create(model="x", messages=messages, max_tokens=400, extra_body=GREEDY)
     _, prompt = post(server, "/apply-template", {"messages": messages, **off})
     four = chat.completions.create(
         model="x", prompt=prompt["token_ids"], temperature=0, max_tokens=400
@@ -64,7 +65,7 @@ def test_four_dialects_say_the_same_tokens(server, chat, claude):
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_messages_stream_adds_up_to_the_whole(claude, thinking):
     fields = dict(
-        model="x", max_tokens=120, temperature=0,
+        model="x", max_tokens=120, extra_body=GREEDY,
         messages=[{"role": "user", "content": "What is 12 + 30?"}],
         thinking={"type": "enabled", "budget_tokens": 1024} if thinking else {"type": "disabled"},
     )
@@ -105,7 +106,7 @@ def test_a_tool_loop_runs_in_chat_and_messages(chat, claude):
         extra_body={"enable_thinking": False},
     )
     other = claude.messages.create(
-        model="x", messages=question, temperature=0, max_tokens=300,
+        model="x", messages=question, max_tokens=300, extra_body=GREEDY,
         tools=[{"name": "get_weather", "input_schema": WEATHER}],
     )
     message = reply.choices[0].message
@@ -198,7 +199,7 @@ def test_an_assistant_turn_is_continued(chat, claude):
         {"role": "user", "content": COUNT},
         {"role": "assistant", "content": "1, 2, 3,"},
     ]
-    reply = claude.messages.create(model="x", messages=messages, temperature=0, max_tokens=300)
+    reply = claude.messages.create(model="x", messages=messages, max_tokens=300, extra_body=GREEDY)
     assert reply.content[0].text.lstrip().startswith("4, 5, 6")
     other = chat.chat.completions.create(model="x", messages=messages, temperature=0, max_tokens=300)
     assert sha(other.model_extra) == sha(reply.model_extra)
