@@ -185,8 +185,11 @@ def test_penalties_and_biases_change_what_is_drawn(chat):
         **fields, logit_bias={str(first): -100}, extra_body={**off, "return_token_ids": True}
     ).choices[0]
     assert first not in banned.model_extra["token_ids"]
-    punished = chat.chat.completions.create(**fields, frequency_penalty=2, extra_body=off).choices[0]
-    assert punished.message.content != plain.message.content
+    for punished in [{"frequency_penalty": 2.0}, {"repetition_penalty": 10.0}]:
+        reply = chat.chat.completions.create(
+            **{**fields, "max_tokens": 150}, extra_body={**off, **punished}
+        )
+        assert not COUNTED.startswith(reply.choices[0].message.content), punished
     longer = chat.chat.completions.create(
         model="x", messages=[{"role": "user", "content": "Count from 1 to 5."}], temperature=0,
         max_tokens=60, extra_body={**off, "min_tokens": 40},
