@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "server/version.h"
 
@@ -45,6 +46,19 @@ void add_flags(CLI::App& app, Command command, Flags& flags) {
 #undef ROOST_FLAG
 }
 
+// Every flag of the command with its value, as --config reads it.
+std::string config_text(const CLI::App& serve) {
+  std::string out = "[serve]\n";
+  const std::string all = serve.config_to_str(true, false);
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    const std::string line = all.substr(at, end - at);
+    at = end + 1;
+    if (!line.empty() && !line.starts_with("print-config")) out += line + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
@@ -52,6 +66,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   CLI::App app("A local inference server for the Qwen3.5 family.", "roost");
   app.set_version_flag("--version", fmt::format("roost {}", kVersion));
   app.require_subcommand(1);
+  app.set_config("--config", "", "file of flags, in a section [serve]; the command line wins");
+  bool prints_config = false;
+  CLI::App* serve = nullptr;
   for (const CommandName& command : kCommands) {
     CLI::App* sub = app.add_subcommand(command.name, command.help);
     if (command.command == kSynth) {
@@ -65,10 +82,16 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       sub->add_option("MODEL", out.model, help)->required();
     }
     add_flags(*sub, command.command, out.flags);
+    if (command.command == kServe) {
+      sub->fallthrough();  // --config belongs to the program
+      sub->add_flag("--print-config", prints_config, "print the flags as such a file, and end");
+      serve = sub;
+    }
     sub->callback([&out, &command] { out.command = command.command; });
   }
   try {
     app.parse(argc, argv);
+    if (prints_config) out.text_to_print = config_text(*serve);
   } catch (const CLI::CallForHelp&) {
     out.text_to_print = app.help();
   } catch (const CLI::CallForAllHelp&) {

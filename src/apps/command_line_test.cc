@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 namespace roost {
 namespace {
 
@@ -60,6 +63,39 @@ TEST(CommandLine, help_lists_the_flags_of_a_command) {
   EXPECT_NE(line->text_to_print->find("--temperature"), std::string::npos);
   EXPECT_EQ(line->text_to_print->find("--port"), std::string::npos);
   EXPECT_NE(parse({"--version"})->text_to_print->find("roost "), std::string::npos);
+}
+
+TEST(CommandLine, a_config_file_sets_flags_and_the_command_line_wins) {
+  const std::string path = testing::TempDir() + "/roost_config_test.toml";
+  std::ofstream(path) << "[serve]\nport = 9000\nqueue-size = 5\nalias = [\"a\", \"b\"]\n"
+                         "strict-model = true\n";
+  const Result<CommandLine> line =
+      parse({"serve", "m", "--config", path.c_str(), "--queue-size", "7"});
+  ASSERT_TRUE(line) << to_string(line.error());
+  EXPECT_EQ(line->model, "m");
+  EXPECT_EQ(line->flags.port, 9000);
+  EXPECT_EQ(line->flags.queue_size, 7);
+  EXPECT_EQ(line->flags.alias, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(line->flags.strict_model);
+  EXPECT_FALSE(parse({"serve", "m", "--config", "/no/such/file"}));
+  std::ofstream(path) << "[serve]\nno-such-flag = 1\n";
+  EXPECT_FALSE(parse({"serve", "m", "--config", path.c_str()}));
+  std::remove(path.c_str());
+}
+
+TEST(CommandLine, the_printed_config_reads_back) {
+  const Result<CommandLine> line =
+      parse({"serve", "m", "--port", "9001", "--alias", "x y", "--print-config"});
+  ASSERT_TRUE(line) << to_string(line.error());
+  ASSERT_TRUE(line->text_to_print);
+  const std::string path = testing::TempDir() + "/roost_printed_config_test.toml";
+  std::ofstream(path) << *line->text_to_print;
+  const Result<CommandLine> again = parse({"serve", "m", "--config", path.c_str()});
+  ASSERT_TRUE(again) << to_string(again.error()) << *line->text_to_print;
+  EXPECT_EQ(again->flags.port, 9001);
+  EXPECT_EQ(again->flags.alias, (std::vector<std::string>{"x y"}));
+  EXPECT_EQ(again->flags.keepalive, 5);
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -95,12 +95,9 @@ SamplingDefaults defaults_of(const GenerationDefaults& generation) {
   out.top_p = generation.top_p.value_or(out.top_p);
   out.min_p = generation.min_p.value_or(out.min_p);
   out.top_k = generation.top_k.value_or(out.top_k);
-  const bool has_penalty = generation.presence_penalty.value_or(0) != 0 ||
-                           generation.frequency_penalty.value_or(0) != 0 ||
-                           generation.repetition_penalty.value_or(1) != 1;
-  if (has_penalty)
-    log(LogLevel::kWarning, "penalties_left_out",
-        {{"file", "generation_config.json"}, {"reason", "penalties are not offered"}});
+  out.presence_penalty = generation.presence_penalty.value_or(0);
+  out.frequency_penalty = generation.frequency_penalty.value_or(0);
+  out.repetition_penalty = generation.repetition_penalty.value_or(1);
   return out;
 }
 

@@ -55,6 +55,7 @@ class EventQueue {
 
 struct Reply {
   std::unique_ptr<ReplyMachine> machine;
+  ReplyHead head;
   ReplyEnd end;
   uint64_t seed = 0;
 };
@@ -71,12 +72,17 @@ Result<Reply> generate(const ServedModel& model, const ChatRequest& request,
   const GenerationFields& fields = request.generation;
   Reply reply;
   reply.seed = fields.seed ? *fields.seed : system_random().next_u64() % kSeedLimit;
-  reply.machine = std::make_unique<ReplyMachine>(
-      model.tokenizer, ReplyOptions{prompt.starts_in_reasoning, fields.stops, false});
+  ReplyOptions options;
+  options.parser.starts_in_reasoning = prompt.starts_in_reasoning;
+  options.parser.stops = fields.stops;
+  reply.machine = std::make_unique<ReplyMachine>(model.tokenizer, std::move(options));
+  reply.head.prompts = {prompt.tokens};
+  reply.head.seeds = {reply.seed};
   EngineRequest work;
   work.prompt = std::move(prompt.tokens);
   work.new_tokens_max = std::min(fields.max_tokens.value_or(context), context - n_prompt);
   work.sampling = sample_params_of(fields, model.defaults, reply.seed);
+  work.adjust = logit_adjust_of(fields, model.defaults);
 
   const auto queue = std::make_shared<EventQueue>();
   ROOST_TRY_DO(model.engine->submit(std::move(work),
@@ -86,8 +92,8 @@ Result<Reply> generate(const ServedModel& model, const ChatRequest& request,
     if (event.kind == EngineEvent::Kind::kTokens) show(reply.machine->push(event.tokens));
     if (event.kind != EngineEvent::Kind::kFinished) continue;
     if (event.error) return *event.error;
-    show(reply.machine->finish());
     const bool is_end = event.finish == Finish::kEndToken;
+    show(reply.machine->finish(!is_end));
     reply.end.cause = is_end                             ? FinishCause::kEos
                       : event.finish == Finish::kContext ? FinishCause::kContext
                                                          : FinishCause::kMaxTokens;
@@ -109,7 +115,7 @@ std::string json_of(const Reply& reply) {
   out.set("finish", json::Value::string(reply.end.cause == FinishCause::kEos ? "stop" : "length"));
   out.set("seed", json::Value::unsigned_integer(reply.seed));
   out.set("accept_length", accept_length_of(reply.end.finished.drafts));
-  out.set("timings", timings_of(machine, reply.end));
+  out.set("timings", timings_of(reply.head, {{&machine, reply.end}}));
   return json::write(out);
 }
 
@@ -122,15 +128,17 @@ void print(std::string_view text) {
 class Printer {
  public:
   void show(const ReplyPiece& piece) {
-    if (!piece.reasoning.empty() && is_terminal_) {
-      if (!is_dim_) print("\x1b[2m");
-      is_dim_ = true;
-      print(piece.reasoning);
+    for (const ReplyEvent& event : piece.events) {
+      if (event.kind == ReplyEvent::Kind::kContent) {
+        if (is_dim_) print("\x1b[0m\n\n");
+        is_dim_ = false;
+        print(event.text);
+      } else if (event.kind == ReplyEvent::Kind::kReasoning && is_terminal_) {
+        if (!is_dim_) print("\x1b[2m");
+        is_dim_ = true;
+        print(event.text);
+      }
     }
-    if (piece.content.empty()) return;
-    if (is_dim_) print("\x1b[0m\n\n");
-    is_dim_ = false;
-    print(piece.content);
   }
   void end() {
     print(is_dim_ ? "\x1b[0m\n" : "\n");

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "server/http_server.h"
+#include "server/keys.h"
 #include "server/service.h"
 
 namespace roost {
@@ -35,17 +37,23 @@ int complain(const Error& error) {
 }
 
 // SIGTERM and SIGINT, taken by one thread: the first asks to stop, the second ends the process.
+// SIGHUP: the keys are read again.
 class StopSignal {
  public:
   StopSignal() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGHUP);
     // Before any other thread starts, so that all of them leave the signals to this one.
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::thread([this] { take(); }).detach();
   }
 
+  void on_hangup(std::function<void()> callback) {
+    const std::lock_guard lock(mutex_);
+    hangup_ = std::move(callback);
+  }
   void model_is_served() {
     const std::lock_guard lock(mutex_);
     is_loading_ = false;
@@ -61,6 +69,10 @@ class StopSignal {
       int signal = 0;
       if (sigwait(&signals_, &signal) != 0) continue;
       const std::lock_guard lock(mutex_);
+      if (signal == SIGHUP) {
+        if (hangup_) hangup_();
+        continue;
+      }
       if (is_asked_) std::_Exit(128 + signal);
       if (is_loading_) std::_Exit(0);  // nothing is running that could be finished
       is_asked_ = true;
@@ -73,10 +85,36 @@ class StopSignal {
   std::condition_variable changed_;
   bool is_asked_ = false;
   bool is_loading_ = true;
+  std::function<void()> hangup_;
 };
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// One key that needs no file; never on the command line, where everybody could read it.
+std::string_view key_of_environment() {
+  const char* key = std::getenv("ROOST_API_KEY");
+  return key == nullptr ? "" : key;
+}
+
+Result<ServiceOptions> service_options_of(const Flags& flags) {
+  ROOST_TRY_DO(check_range("--responses-store", flags.responses_store, 0, 1'000'000));
+  if (flags.metrics_compat != "vllm" && flags.metrics_compat != "none")
+    return Error{Refusal::FlagValue, "--metrics-compat: want vllm or none"};
+  ServiceOptions out;
+  out.is_loopback = is_loopback(flags.host);
+  out.allowed_hosts = flags.allowed_host;
+  out.allowed_origins = flags.allowed_origin;
+  out.queue_max = static_cast<size_t>(flags.queue_size);
+  out.has_open_metrics = flags.metrics_open;
+  out.has_vllm_metrics = flags.metrics_compat == "vllm";
+  out.stored_replies_max = static_cast<size_t>(flags.responses_store);
+  if (flags.api_key_file.empty() && key_of_environment().empty()) return out;
+  ROOST_TRY(std::unique_ptr<KeyRing> keys,
+            KeyRing::create(flags.api_key_file, key_of_environment(), system_clock()));
+  out.keys = std::move(keys);
+  return out;
 }
 
 Result<HttpOptions> http_options_of(const Flags& flags) {
@@ -86,7 +124,8 @@ Result<HttpOptions> http_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--max-body", flags.max_body, 1, 1 << 14));
   if (!(flags.keepalive > 0 && flags.keepalive <= 10))
     return Error{Refusal::FlagValue, "--keepalive: want more than 0 and at most 10"};
-  if (!is_loopback(flags.host) && !flags.insecure_no_key)
+  const bool has_keys = !flags.api_key_file.empty() || !key_of_environment().empty();
+  if (!is_loopback(flags.host) && !has_keys && !flags.insecure_no_key)
     return Error{Refusal::KeyRequired, flags.host};
   HttpOptions out;
   out.addresses = {flags.host};
@@ -182,12 +221,13 @@ int run_serve(const CommandLine& line) {
   if (!load_options) return complain(load_options.error());
 
   static StopSignal stop_signal;
-  ServiceOptions service_options;
-  service_options.is_loopback = is_loopback(flags.host);
-  service_options.allowed_hosts = flags.allowed_host;
-  service_options.allowed_origins = flags.allowed_origin;
-  service_options.queue_max = static_cast<size_t>(flags.queue_size);
-  Service service(std::move(service_options), system_clock(), system_random());
+  Result<ServiceOptions> service_options = service_options_of(flags);
+  if (!service_options) return complain(service_options.error());
+  const std::shared_ptr<KeyRing> keys = service_options->keys;
+  stop_signal.on_hangup([keys] {
+    if (keys) keys->reload();
+  });
+  Service service(std::move(service_options).value(), system_clock(), system_random());
   HttpHandlers handlers;
   handlers.handle = [&service](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
     service.handle(std::move(request), std::move(exchange));
@@ -196,6 +236,7 @@ int run_serve(const CommandLine& line) {
   Result<std::unique_ptr<HttpServer>> http = HttpServer::start(*http_options, std::move(handlers));
   if (!http) return complain(http.error());
   service.set_port((*http)->port());
+  service.set_connection_count([server = http->get()] { return server->n_connections(); });
   log(LogLevel::kInfo, "listening", {{"port", fmt::to_string((*http)->port())}});
 
   Result<std::shared_ptr<ServedModel>> model = load_model(*load_options, system_clock());

@@ -23,6 +23,8 @@ inline constexpr size_t kStreamBufferBytesMax =
 inline constexpr int kPostedEventsMax =
     4096;  // engine events of one reply that wait for a network thread
 
+inline constexpr size_t kKeyFileBytesMax = size_t{1} << 20;
+
 // Requests.
 inline constexpr size_t kMessagesMax = 8192;
 inline constexpr size_t kPartsMax = 1024;
@@ -30,7 +32,14 @@ inline constexpr size_t kToolsMax = 1024;
 inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 512;
 inline constexpr size_t kStopTokensMax = 64;
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr int64_t kTopLogprobsMax = 20;
+inline constexpr int64_t kChoicesMax = 16;
+inline constexpr size_t kPromptsMax = 64;  // of one completion body, times its choices
+inline constexpr size_t kStoredRepliesMax = 1024;
+inline constexpr size_t kStoredReplyBytesMax = size_t{256} << 20;  // of all stored replies
 inline constexpr size_t kLabelBytesMax = 128;
+inline constexpr int kCallsMax = 128;  // in one reply
 
 // Checkpoint files.
 inline constexpr size_t kSafetensorsHeaderBytesMax = size_t{100} << 20;

@@ -68,7 +68,8 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
       clock_(clock),
       runner_(std::move(runner)),
       files_(std::move(files)),
-      core_(core_options(options, plan, weights.config.end_tokens), *runner_, clock) {
+      core_(core_options(options, plan, weights.config.end_tokens, weights.config.vocabulary),
+            *runner_, clock) {
   core_.measure_costs(kCostsBudgetNs);
   core_.keep_in(files_.get());
   core_.load_prefixes();

@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "engine/logit_adjust.h"
 #include "engine/memory_plan.h"
+#include "engine/reasoning_budget.h"
 #include "engine/speculation/acceptance.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
@@ -29,6 +31,9 @@ struct EngineRequest {
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
   bool ignore_end_tokens = false;
   int32_t drafts_max = kDraftsMax;  // tokens guessed ahead in one round; 0: none
+  LogitAdjust adjust;               // penalties, biases, a least length
+  ReasoningBudget budget;
+  int32_t top_logprobs = -1;  // likeliest tokens that are told with each kept one; -1: no logprobs
 
   Priority priority = Priority::kForeground;
   int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline
@@ -47,10 +52,11 @@ enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 struct EngineEvent {
   enum class Kind { kStarted, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  std::vector<int32_t> tokens;        // kTokens: kept tokens, without end tokens
-  Finish finish = Finish::kEndToken;  // kFinished
-  int32_t end_token = -1;             // kFinished by kEndToken: the token
-  std::optional<Error> error;         // kFinished by kError
+  std::vector<int32_t> tokens;          // kTokens: kept tokens, without end tokens
+  std::vector<TokenLogprobs> logprobs;  // kTokens: one for each token if asked for, else none
+  Finish finish = Finish::kEndToken;    // kFinished
+  int32_t end_token = -1;               // kFinished by kEndToken: the token
+  std::optional<Error> error;           // kFinished by kError
   // kFinished: counts and times of the request, ns on the engine's clock. n_cached: prompt tokens
   // whose rows were not run because the prefix cache had them.
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;

@@ -8,7 +8,7 @@ namespace roost {
 static_assert(kTreePageTokens == kPageTokens);
 
 CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
-                         const std::vector<int32_t>& end_tokens) {
+                         const std::vector<int32_t>& end_tokens, int64_t vocabulary) {
   CoreOptions core;
   core.context_max = options.context_max;
   core.streams_max = options.streams_max;
@@ -23,6 +23,7 @@ CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
   core.limits.step_rows_max = options.chunk_rows_max;
   core.limits.gap_ns_max = options.gap_ns_max;
   core.end_tokens = end_tokens;
+  core.vocabulary = vocabulary;
   return core;
 }
 
@@ -52,6 +53,7 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
   drawn_.reserve(n_streams);
   round_streams_.reserve(n_streams);
   if (options_.has_drafts) matches_.assign(n_streams, CopyMatch(options_.context_max));
+  hooks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
 }
 
 std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
@@ -71,6 +73,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   s->event.submitted_ns = now_ns;
   s->request = std::move(request);
   s->sink = std::move(sink);
+  s->prepare_rows(options.vocabulary, options.end_tokens);
   return s;
 }
 
@@ -175,6 +178,7 @@ void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   if (!s.sink) return;  // it has ended already
   s.event.kind = EngineEvent::Kind::kFinished;
   s.event.tokens.clear();
+  s.event.logprobs.clear();
   s.event.finish = how;
   s.event.error = std::move(error);
   s.event.n_generated = s.n_generated();

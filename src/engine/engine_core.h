@@ -31,6 +31,7 @@ struct CoreOptions {
   int64_t drawn_rows_max = 0;  // rows of a step from which tokens are drawn
   SchedulerLimits limits;
   std::vector<int32_t> end_tokens;
+  int64_t vocabulary = 0;  // rows of logits have so many at most
 };
 
 class EngineCore {
@@ -143,11 +144,12 @@ class EngineCore {
   std::vector<TapRows> tap_rows_;
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
+  std::vector<RowHook*> hooks_;
 
   Engine::Counts counts_;  // the sums
 };
 
 CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
-                         const std::vector<int32_t>& end_tokens);
+                         const std::vector<int32_t>& end_tokens, int64_t vocabulary);
 
 }  // namespace roost

@@ -26,7 +26,8 @@ void EngineCore::step() {
                .rows = row_spans_,
                .delta_rows = delta_spans_,
                .logit_rows = logit_rows_,
-               .sampling = sampling_},
+               .sampling = sampling_,
+               .hooks = hooks_},
               drawn_tokens_);
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   costs_.observe(n_rows, clock_.now_ns() - from);
@@ -47,15 +48,17 @@ void EngineCore::build_step() {
   plan_step(needs_, options_.limits, costs_, chunks_);
   plan_drafts();
   tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
-  row_spans_.clear(), delta_spans_.clear(), sampling_.clear();
+  row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear();
   for (const Chunk& chunk : chunks_) {
     add_rows(*running_[static_cast<size_t>(chunk.sequence_idx)], chunk.sequence_idx, chunk.n_rows);
   }
 }
 
 // How many drafts a sequence could bring: of its reply, of its pages, and of the row store, in
-// which all rows behind the stored state must have a place.
+// which all rows behind the stored state must have a place. What is adjusted from token to token
+// brings none: its row needs the token before.
 int32_t EngineCore::drafts_max(const Sequence& s) const {
+  if (s.has_row_work() || !s.request.budget.is_off()) return 0;
   const int64_t of_reply = s.new_tokens_max - s.n_generated() - 1;
   const int64_t of_pages = static_cast<int64_t>(s.pages.size()) * kPageTokens - s.n_tokens();
   int64_t stored = s.n_computed;
@@ -118,6 +121,7 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     logit_rows_.push_back(end_row - 1 + i);
     sampling_.push_back(s.request.sampling);
     sampling_.back().position = s.n_computed + i;
+    hooks_.push_back(s.has_row_work() ? &s : nullptr);
   }
 }
 
@@ -195,7 +199,7 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
     s.n_computed += i > 0;  // the row of the draft that this token follows
     ++counts_.n_generated_tokens;
     if (token >= 0) {
-      keep(s, token);
+      keep(s, s.budget.choose(s.request.budget, token));
     } else {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
@@ -228,11 +232,13 @@ void EngineCore::keep_places_passed() {
 
 void EngineCore::keep(Sequence& s, int32_t token) {
   if (s.n_generated() == 0) note_prompt_done(s);
-  if (ends_reply(s, token)) {
+  const bool is_forced = s.budget.is_forced(s.request.budget);
+  if (!is_forced && ends_reply(s, token)) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
   }
   s.tokens.push_back(token);
+  s.note_kept(token);
   const int64_t now = clock_.now_ns();
   if (s.n_generated() == 1) {
     s.event.first_token_ns = now;

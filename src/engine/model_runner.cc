@@ -42,11 +42,13 @@ class ModelRunner final : public StepRunner {
             sizeof(float))),
         drawn_(device_.take(static_cast<size_t>(drawn_rows_max(options)) * sizeof(int32_t))) {
     if (options.drafter) add_drafter(options, plan);
-    if (is_on_host() || plan.n_snapshots == 0) return;
+    if (is_on_host()) return;
+    size_t n_bytes = static_cast<size_t>(weights_->config.vocabulary) * sizeof(float);
     for (const ModelState::Delta& layer : kept_.delta) {
-      const size_t n_bytes = std::max(layer.state.at(0).n_bytes(), layer.tail.at(0).n_bytes());
-      if (n_bytes > looked_at_.n_bytes()) looked_at_ = Buffer(n_bytes);
+      if (plan.n_snapshots == 0) break;
+      n_bytes = std::max({n_bytes, layer.state.at(0).n_bytes(), layer.tail.at(0).n_bytes()});
     }
+    looked_at_ = Buffer(n_bytes);
   }
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
@@ -60,6 +62,12 @@ class ModelRunner final : public StepRunner {
                     .logits = logits},
                    state_);
     if (n_logits == 0) return;
+    for (size_t i = 0; i < rows.hooks.size(); ++i) {
+      if (rows.hooks[i] == nullptr) continue;
+      const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
+      rows.hooks[i]->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
+      if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+    }
     const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
     ops_->run(
         Sample{.logits = logits, .params = rows.sampling, .n_tokens = n_tokens_, .tokens = tokens});
@@ -278,7 +286,7 @@ class ModelRunner final : public StepRunner {
   int32_t n_gathered_ = 0;
   std::vector<Waiting> waiting_;  // by slot
   std::vector<RowSpan> absorbed_;
-  Buffer looked_at_;  // of the host, where the states are a card's: one of them
+  Buffer looked_at_;  // of the host, where the model is a card's: one state or row of logits
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Place {
   SnapshotKind kind = SnapshotKind::kTurn;
 };
 
-struct Sequence {
+struct Sequence final : RowHook {
   Engine::RequestId id = 0;  // in the order of arrival
   EngineRequest request;
   EventSink sink;               // empty: it has ended
@@ -54,11 +55,24 @@ struct Sequence {
   Sequence* leader = nullptr;
   int64_t n_shared = 0, leader_epoch = -1;
 
+  // What the request changes in its rows of logits, and wants to know of them.
+  PenaltyHistory history;
+  BudgetState budget;
+  std::vector<int32_t> end_mask;  // tokens that are not drawn before adjust.min_tokens
+  std::vector<float> raw_logits;  // of the row in work, where logprobs are asked for
+  double log_total = 0;           // of that row, ln(sum e^z)
+
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
 
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t n_generated() const { return n_tokens() - n_prompt; }
+  // Takes the memory that the members above need; the request must be in its place.
+  void prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens);
+  bool has_row_work() const { return request.top_logprobs >= 0 || !request.adjust.is_off(); }
+  void before_draw(std::span<float> logits) override;
+  void note_kept(int32_t token);  // in the history, the budget and the event's logprobs
+
   bool is_background() const { return request.priority == Priority::kBackground; }
   bool is_stop_token(int32_t token) const {
     return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=

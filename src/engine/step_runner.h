@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "engine/logit_adjust.h"
 #include "model/drafter.h"
 #include "ops/rows.h"
 #include "ops/sample/sample.h"
@@ -20,6 +21,7 @@ struct StepRows {
   std::span<const DeltaSpan> delta_rows;   // the same sequences
   std::span<const int32_t> logit_rows;     // rows from which a token is drawn
   std::span<const SampleParams> sampling;  // one for each of them
+  std::span<RowHook* const> hooks;         // one for each of them, null for none; or empty
 };
 
 // Rows of the last run that are committed, all of one sequence: the drafter takes them in.

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "base/limits.h"
+#include "server/tools.h"
 
 namespace roost {
 
@@ -23,8 +23,10 @@ bool is_in(const List& list, std::string_view word) {
   return std::find(std::begin(list), std::end(list), word) != std::end(list);
 }
 
-Result<void> read_part(const json::Value& value, std::string pointer, ParseNotes& notes,
-                       Message& out) {
+}  // namespace
+
+Result<void> read_chat_part(const json::Value& value, std::string pointer, ParseNotes& notes,
+                            Message& out) {
   ROOST_TRY(Fields part, Fields::open(value, std::move(pointer), notes));
   ROOST_TRY(const json::Value* type_value, part.require("type"));
   if (!type_value->is_string())
@@ -57,6 +59,8 @@ Result<void> read_part(const json::Value& value, std::string pointer, ParseNotes
   return {};
 }
 
+namespace {
+
 // Content in one piece: parts are joined with nothing between them. Thoughts among the parts go to
 // out.reasoning.
 Result<void> read_content(Fields& message, Message& out) {
@@ -77,7 +81,7 @@ Result<void> read_content(Fields& message, Message& out) {
   size_t idx = 0;
   for (const json::Value& part : content->items()) {
     const std::string pointer = fmt::format("{}/{}", message.pointer_of("content"), idx++);
-    ROOST_TRY_DO(read_part(part, pointer, message.notes(), out));
+    ROOST_TRY_DO(read_chat_part(part, pointer, message.notes(), out));
   }
   return {};
 }
@@ -178,93 +182,6 @@ Result<Message> read_message(const json::Value& value, std::string pointer, Pars
   return out;
 }
 
-// Takes cache_control out wherever it stands in a tool: a hint of billing, never text of a prompt.
-void drop_cache_control(json::Value& value, const std::string& pointer, ParseNotes& notes) {
-  if (!value.is_object()) return;
-  std::vector<json::Member>& members = value.members();
-  const auto is_hint = [](const json::Member& m) { return m.first == "cache_control"; };
-  if (std::none_of(members.begin(), members.end(), is_hint)) return;
-  std::erase_if(members, is_hint);
-  notes.ignored.push_back(pointer + "/cache_control");
-}
-
-Result<std::string> read_tool_name(Fields& fields, std::set<std::string>& names) {
-  ROOST_TRY(const json::Value* value, fields.require("name"));
-  if (!value->is_string())
-    return fields.refuse(Refusal::FieldType, "name",
-                         fmt::format("have {}, want a string", value_short(*value)));
-  const std::string& name = value->as_string();
-  const bool has_bad_byte = std::any_of(name.begin(), name.end(), [](char c) {
-    return c == '<' || c == '>' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-  });
-  if (name.empty() || name.size() > limits::kLabelBytesMax || has_bad_byte)
-    return fields.refuse(Refusal::FieldValue, "name",
-                         fmt::format("have {}, want 1 to {} bytes without < > and controls",
-                                     quoted_short(name), limits::kLabelBytesMax));
-  if (!names.insert(name).second)
-    return fields.refuse(Refusal::FieldValue, "name",
-                         fmt::format("two tools are named {}", quoted_short(name)));
-  return name;
-}
-
-// A tool of free text is shown to the model as a function with one string.
-json::Value custom_as_function(const std::string& name, const std::string& description) {
-  json::Value input = json::Value::object();
-  input.set("type", json::Value::string("string"));
-  json::Value properties = json::Value::object();
-  properties.set("input", std::move(input));
-  json::Value parameters = json::Value::object();
-  parameters.set("type", json::Value::string("object"));
-  parameters.set("properties", std::move(properties));
-  parameters.set("required", json::Value::array({json::Value::string("input")}));
-  json::Value function = json::Value::object();
-  function.set("name", json::Value::string(name));
-  if (!description.empty()) function.set("description", json::Value::string(description));
-  function.set("parameters", std::move(parameters));
-  json::Value tool = json::Value::object();
-  tool.set("type", json::Value::string("function"));
-  tool.set("function", std::move(function));
-  return tool;
-}
-
-// One entry of `tools`; nothing for a kind that is left out.
-Result<std::optional<json::Value>> read_tool(const json::Value& value, const std::string& pointer,
-                                             ParseNotes& notes, std::set<std::string>& names) {
-  ROOST_TRY(Fields tool, Fields::open(value, pointer, notes));
-  ROOST_TRY(const json::Value* type_value, tool.require("type"));
-  if (!type_value->is_string())
-    return tool.refuse(Refusal::FieldType, "type",
-                       fmt::format("have {}, want a string", value_short(*type_value)));
-  const std::string& type = type_value->as_string();
-  if (type != "function" && type != "custom") {
-    notes.ignored.push_back(pointer);
-    return std::optional<json::Value>();
-  }
-  if (const std::optional<std::string> twice = json::find_duplicate_key(value))
-    return refuse_at(notes, Refusal::JsonDuplicateKey, pointer + *twice,
-                     "a key stands twice in the object");
-  ROOST_TRY(const json::Value* body, tool.require(type));
-  ROOST_TRY(Fields fields, Fields::open(*body, pointer + "/" + type, notes));
-  ROOST_TRY(const std::string name, read_tool_name(fields, names));
-  ROOST_TRY(const std::optional<std::string> description, fields.string("description", kNoLimit));
-  if (type == "custom") {
-    if (fields.take("format") != nullptr)
-      return fields.refuse(Refusal::UnsupportedField, "format",
-                           "the form of a custom tool's input is not enforced");
-    return std::optional<json::Value>(custom_as_function(name, description.value_or("")));
-  }
-  ROOST_TRY_DO(fields.object("parameters"));
-  ROOST_TRY(const std::optional<bool> strict, fields.boolean("strict"));
-  if (strict.value_or(false))
-    return fields.refuse(Refusal::UnsupportedField, "strict",
-                         "arguments are not constrained; leave it out or say false");
-  json::Value printed = value;
-  drop_cache_control(printed, pointer, notes);
-  for (json::Member& member : printed.members())
-    if (member.first == type) drop_cache_control(member.second, pointer + "/" + type, notes);
-  return std::optional<json::Value>(std::move(printed));
-}
-
 }  // namespace
 
 json::Value past_arguments(const json::Value* arguments) {
@@ -330,18 +247,31 @@ Result<std::vector<Message>> read_messages(Fields& body) {
   return out;
 }
 
-Result<std::vector<json::Value>> read_tools(Fields& body) {
-  std::vector<json::Value> out;
+Result<void> read_continuation(Fields& body, ChatRequest& out) {
+  ROOST_TRY(const std::optional<bool> resume, body.boolean("continue_final_message"));
+  ROOST_TRY(const std::optional<bool> header, body.boolean("add_generation_prompt"));
+  if (resume.value_or(false) && header.value_or(false))
+    return body.refuse(Refusal::FieldConflict, "continue_final_message",
+                       "continue_final_message and add_generation_prompt are both true");
+  const bool is_assistant = out.messages.back().role == Role::kAssistant;
+  if (resume.value_or(false) && !is_assistant)
+    return body.refuse(Refusal::FieldConflict, "continue_final_message",
+                       "the last message is not the assistant's");
+  out.continues_last = is_assistant && resume.value_or(!header.value_or(false));
+  if (!header.value_or(true) && !out.continues_last)
+    return body.refuse(Refusal::FieldValue, "add_generation_prompt",
+                       "have false; a reply needs its header");
+  return {};
+}
+
+Result<std::vector<Tool>> read_chat_tools(Fields& body) {
+  ToolReader reader(body.notes());
   ROOST_TRY(const json::Value* tools, body.array("tools", limits::kToolsMax));
-  if (tools == nullptr) return out;
-  std::set<std::string> names;
+  if (tools == nullptr) return reader.take();
   size_t idx = 0;
-  for (const json::Value& value : tools->items()) {
-    const std::string pointer = fmt::format("{}/{}", body.pointer_of("tools"), idx++);
-    ROOST_TRY(std::optional<json::Value> tool, read_tool(value, pointer, body.notes(), names));
-    if (tool) out.push_back(std::move(*tool));
-  }
-  return out;
+  for (const json::Value& value : tools->items())
+    ROOST_TRY_DO(reader.read_chat(value, fmt::format("{}/{}", body.pointer_of("tools"), idx++)));
+  return reader.take();
 }
 
 }  // namespace roost

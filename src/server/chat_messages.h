@@ -10,9 +10,17 @@ namespace roost {
 // request.unsupported_content for an unknown part, image.not_offered, request.too_many_items.
 Result<std::vector<Message>> read_messages(Fields& body);
 
-// `tools`, as the template prints them; entries of a kind that is not offered are listed as
-// ignored.
-Result<std::vector<json::Value>> read_tools(Fields& body);
+// Whether the reply goes on with the last message: it does when that is the assistant's, unless
+// the body says otherwise.
+Result<void> read_continuation(Fields& body, ChatRequest& out);
+
+// `tools` of a Chat body.
+Result<std::vector<Tool>> read_chat_tools(Fields& body);
+
+// One part of a message's content; its text is appended to `out`, thoughts of the assistant to
+// out.reasoning.
+Result<void> read_chat_part(const json::Value& value, std::string pointer, ParseNotes& notes,
+                            Message& out);
 
 // Arguments of a past call as an object: what is no JSON object becomes one parameter `arguments`
 // that holds the text, so that no client is stuck with a past that it cannot repair.

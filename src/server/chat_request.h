@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -28,34 +29,60 @@ struct Message {
   std::string call_id;          // tool only
 };
 
+struct Tool {
+  json::Value printed;        // as the template prints it
+  std::string name;           // as the model sees it
+  json::Value parameters;     // a JSON schema, or null
+  bool is_free_text = false;  // its input is one text
+  std::string name_space;     // Responses: calls come back with this and own_name apart
+  std::string own_name;
+};
+
 enum class ReasoningField { kReasoningContent, kReasoning, kBoth };
 
 // Fields that mean the same in every dialect.
 struct GenerationFields {
   std::optional<int64_t> max_tokens;  // absent: what fits the context
   std::optional<double> temperature, top_p, min_p;
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
   std::optional<int64_t> top_k;  // 0: off
-  std::optional<uint64_t> seed;  // absent: a random one
+  std::vector<std::pair<int32_t, double>> logit_bias;
+  int64_t min_tokens = 0;
+  int64_t n = 1;                      // choices
+  std::optional<int64_t> n_logprobs;  // likeliest tokens told with each; absent: no logprobs
+  std::optional<uint64_t> seed;       // absent: a random one
   std::vector<std::string> stops;
   std::vector<int32_t> stop_tokens;
   int32_t drafts_max = kDraftsMax;  // guesses of a round; 0: none
   bool ignore_end_tokens = false;
   bool keeps_stop_text = false;
+  bool shows_special_tokens = false;
   bool return_token_ids = false;
   bool include_reasoning = true;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   std::optional<bool> thinking;                // absent: the server's default
+  bool says_thinking = false;                  // some field spoke of it
+  std::optional<int64_t> reasoning_budget;     // kept tokens of reasoning; absent: the server's
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
+  bool uses_cache = true;
+  std::string cache_salt;  // hits only between equal salts
+  bool is_background = false;
+  std::optional<double> timeout_s;  // from arrival
 };
 
 struct ChatRequest {
   std::string model;  // as the client wrote it; may be empty
   std::vector<Message> messages;
-  std::vector<json::Value> tools;  // as the template prints them
+  std::vector<Tool> tools;
+  bool looks_for_calls = true;      // false: text that looks like a call is content
+  bool ends_at_first_call = false;  // no parallel calls
+  bool has_header = true;           // the prompt ends in the header of the reply
+  bool continues_last = false;  // the last message is the assistant's: the reply goes on with it
   GenerationFields generation;
   bool is_stream = false;
   bool include_usage = false;
+  bool has_running_usage = false;  // usage so far on every event
 };
 
 // What of the served model a request is checked against.

@@ -17,4 +17,9 @@ std::string_view openai_type_of(int status);
 // {"error":{"message","type","param","code","refusal"}}; an empty param is null.
 std::string openai_error_body(const Error& error, std::string_view param);
 
+// {"type":"error","error":{"type","message","param","refusal"},"request_id"}
+std::string anthropic_error_body(const Error& error, std::string_view param,
+                                 std::string_view request_id);
+std::string_view anthropic_type_of(int status);
+
 }  // namespace roost

@@ -12,6 +12,8 @@ namespace roost {
 
 namespace {
 
+constexpr int64_t kBackgroundPriority = 50;  // from here on work is done when nothing else waits
+
 // Values of a refused field that change nothing.
 enum class Neutral { kNone, kFalse, kZero, kOne, kEmpty, kMinusOneOrZero };
 
@@ -67,12 +69,8 @@ constexpr ForeignField kForeignFields[] = {
 
 // Fields that a reply would depend on and that this build does not carry out.
 constexpr ForeignField kAbsentFeatures[] = {
-    {"logit_bias", Neutral::kEmpty, "biases are not offered"},
-    {"logprobs", Neutral::kFalse, "probabilities are not offered"},
-    {"top_logprobs", Neutral::kZero, "probabilities are not offered"},
     {"structured_outputs", Neutral::kNone, "constrained output is not offered"},
     {"loop_guard", Neutral::kFalse, "the loop guard is not offered"},
-    {"timeout", Neutral::kNone, "deadlines are not offered; close the connection instead"},
 };
 
 // Settings of samplers that are off: without their switch they do nothing.
@@ -112,28 +110,71 @@ Result<void> refuse_unless_neutral(Fields& body, const ForeignField& field) {
   return {};
 }
 
-Result<void> read_limits(Fields& body, GenerationFields& out) {
-  ROOST_TRY(const std::optional<int64_t> plain, body.integer("max_tokens", 1, INT64_MAX));
-  ROOST_TRY(const std::optional<int64_t> chat, body.integer("max_completion_tokens", 1, INT64_MAX));
-  if (plain && chat && *plain != *chat)
-    return body.refuse(
-        Refusal::FieldConflict, "max_tokens",
-        fmt::format("max_tokens is {} and max_completion_tokens is {}", *plain, *chat));
-  out.max_tokens = chat ? chat : plain;
-
+Result<void> read_limits(Fields& body, const FieldNames& names, GenerationFields& out) {
+  ROOST_TRY(out.max_tokens, body.integer(names.max_tokens, names.max_tokens_min, INT64_MAX));
+  if (names.other_max_tokens != nullptr) {
+    ROOST_TRY(const std::optional<int64_t> other,
+              body.integer(names.other_max_tokens, names.max_tokens_min, INT64_MAX));
+    if (other && out.max_tokens && *other != *out.max_tokens)
+      return body.refuse(Refusal::FieldConflict, names.max_tokens,
+                         fmt::format("{} is {} and {} is {}", names.max_tokens, *out.max_tokens,
+                                     names.other_max_tokens, *other));
+    if (other) out.max_tokens = other;
+  }
   ROOST_TRY(const std::optional<int64_t> min_tokens, body.integer("min_tokens", 0, INT64_MAX));
-  if (min_tokens.value_or(0) > 0)
-    return body.refuse(Refusal::UnsupportedField, "min_tokens",
-                       fmt::format("have {}; a least length is not offered", *min_tokens));
-  ROOST_TRY(const std::optional<int64_t> n, body.integer("n", 1, 16));
-  if (n.value_or(1) > 1)
+  out.min_tokens = min_tokens.value_or(0);
+  if (out.max_tokens && out.min_tokens > *out.max_tokens)
+    return body.refuse(Refusal::FieldConflict, "min_tokens",
+                       fmt::format("min_tokens is {} and {} is {}", out.min_tokens,
+                                   names.max_tokens, *out.max_tokens));
+
+  ROOST_TRY(const std::optional<int64_t> n, body.integer("n", 1, limits::kChoicesMax));
+  out.n = n.value_or(1);
+  if (out.n > 1 && !names.has_n)
     return body.refuse(Refusal::UnsupportedField, "n",
-                       fmt::format("have {}; one choice a request is offered", *n));
+                       fmt::format("have {}; this protocol has one reply", out.n));
   ROOST_TRY(const std::optional<int64_t> best_of, body.integer("best_of", 1, INT64_MAX));
-  if (best_of && *best_of != n.value_or(1))
+  if (best_of && *best_of != out.n)
+    return body.refuse(Refusal::UnsupportedField, "best_of",
+                       fmt::format("have {}, n is {}; all choices are returned", *best_of, out.n));
+  return {};
+}
+
+// The token that a key of logit_bias names, or nothing.
+std::optional<int64_t> token_of_key(const std::string& key) {
+  if (key.empty() || key.size() > 10) return std::nullopt;
+  int64_t id = 0;
+  for (const char c : key) {
+    if (c < '0' || c > '9') return std::nullopt;
+    id = id * 10 + (c - '0');
+  }
+  return id;
+}
+
+Result<void> read_bias(Fields& body, const RequestRules& rules, GenerationFields& out) {
+  ROOST_TRY(const json::Value* bias, body.object("logit_bias"));
+  if (bias == nullptr) return {};
+  if (bias->members().empty()) body.ignore("logit_bias");
+  if (bias->members().size() > limits::kLogitBiasMax)
     return body.refuse(
-        Refusal::UnsupportedField, "best_of",
-        fmt::format("have {}, n is {}; all choices are returned", *best_of, n.value_or(1)));
+        Refusal::TooManyItems, "logit_bias",
+        fmt::format("have {} tokens, at most {}", bias->members().size(), limits::kLogitBiasMax));
+  ROOST_TRY(Fields fields, Fields::open(*bias, body.pointer_of("logit_bias"), body.notes()));
+  for (const json::Member& member : bias->members()) {
+    const std::optional<int64_t> id = token_of_key(member.first);
+    if (!id || *id >= rules.n_tokens)
+      return body.refuse(Refusal::FieldRange, "logit_bias",
+                         fmt::format("have {}, want token ids from 0 to {}",
+                                     quoted_short(member.first), rules.n_tokens - 1));
+    ROOST_TRY(const std::optional<double> value, fields.number(member.first, -100, 100));
+    const auto token = static_cast<int32_t>(*id);
+    const bool is_twice = std::any_of(out.logit_bias.begin(), out.logit_bias.end(),
+                                      [&](const auto& b) { return b.first == token; });
+    if (is_twice)
+      return body.refuse(Refusal::FieldConflict, "logit_bias",
+                         fmt::format("the token {} is named twice", token));
+    if (value.value_or(0) != 0) out.logit_bias.emplace_back(token, *value);
+  }
   return {};
 }
 
@@ -143,19 +184,12 @@ Result<void> read_sampling(Fields& body, const RequestRules& rules, GenerationFi
   ROOST_TRY(out.min_p, body.number("min_p", 0, 1));
   ROOST_TRY(out.top_k, body.integer("top_k", -1, rules.n_tokens));
   if (out.top_k) out.top_k = std::max<int64_t>(*out.top_k, 0);
-
-  ROOST_TRY(const std::optional<double> presence, body.number("presence_penalty", -2, 2));
-  ROOST_TRY(const std::optional<double> frequency, body.number("frequency_penalty", -2, 2));
-  ROOST_TRY(const std::optional<double> repetition, body.number("repetition_penalty", 0, 10));
-  if (repetition && *repetition == 0)
+  ROOST_TRY(out.presence_penalty, body.number("presence_penalty", -2, 2));
+  ROOST_TRY(out.frequency_penalty, body.number("frequency_penalty", -2, 2));
+  ROOST_TRY(out.repetition_penalty, body.number("repetition_penalty", 0, 10));
+  if (out.repetition_penalty == 0)
     return body.refuse(Refusal::FieldRange, "repetition_penalty", "have 0, want more than 0");
-  const char* culprit = presence.value_or(0) != 0     ? "presence_penalty"
-                        : frequency.value_or(0) != 0  ? "frequency_penalty"
-                        : repetition.value_or(1) != 1 ? "repetition_penalty"
-                                                      : nullptr;
-  if (culprit != nullptr)
-    return body.refuse(Refusal::UnsupportedField, culprit,
-                       "penalties are not offered; use temperature, top_p or min_p");
+  ROOST_TRY_DO(read_bias(body, rules, out));
 
   const json::Value* seed = body.take("seed");
   if (seed == nullptr) return {};
@@ -190,17 +224,17 @@ Result<void> read_one_stop(Fields& body, const json::Value& value, const std::st
   return {};
 }
 
-Result<void> read_stops(Fields& body, const RequestRules& rules, GenerationFields& out) {
-  const json::Value* stop = body.take("stop");
+Result<void> read_stops(Fields& body, const RequestRules& rules, const char* key,
+                        GenerationFields& out) {
+  const json::Value* stop = body.take(key);
   if (stop != nullptr && stop->is_array()) {
     if (stop->items().size() > limits::kStopStringsMax)
-      return body.refuse(Refusal::TooManyItems, "stop",
+      return body.refuse(Refusal::TooManyItems, key,
                          fmt::format("have {} strings, at most {}", stop->items().size(),
                                      limits::kStopStringsMax));
-    for (const json::Value& item : stop->items())
-      ROOST_TRY_DO(read_one_stop(body, item, "stop", out));
+    for (const json::Value& item : stop->items()) ROOST_TRY_DO(read_one_stop(body, item, key, out));
   } else if (stop != nullptr) {
-    ROOST_TRY_DO(read_one_stop(body, *stop, "stop", out));
+    ROOST_TRY_DO(read_one_stop(body, *stop, key, out));
   }
 
   ROOST_TRY(const json::Value* ids, body.array("stop_token_ids", limits::kStopTokensMax));
@@ -226,6 +260,7 @@ Result<void> read_stops(Fields& body, const RequestRules& rules, GenerationField
 // The several spellings of "think or not", "how much" and "how hard": first wins, a second that
 // says otherwise is a conflict.
 struct Thinking {
+  bool is_spoken_of = false;
   std::optional<bool> is_on;
   std::string is_on_pointer;
   std::optional<int64_t> budget;
@@ -245,6 +280,7 @@ struct Thinking {
     slot = std::move(value);
     return {};
   }
+  bool says_anything() const { return is_spoken_of || is_on || budget || effort; }
 
   Result<void> set_on(Fields& at, std::string_view key, std::optional<bool> value) {
     if (!value) return {};
@@ -279,7 +315,7 @@ struct Thinking {
 };
 
 // `thinking {type, budget_tokens}` of the Messages dialect.
-Result<void> read_thinking_object(Fields& body, Thinking& thinking) {
+Result<void> read_thinking_object(Fields& body, Thinking& thinking, GenerationFields& out) {
   ROOST_TRY(const json::Value* value, body.object("thinking"));
   if (value == nullptr) return {};
   ROOST_TRY(Fields fields, Fields::open(*value, body.pointer_of("thinking"), body.notes()));
@@ -288,9 +324,17 @@ Result<void> read_thinking_object(Fields& body, Thinking& thinking) {
     return fields.refuse(
         Refusal::FieldValue, "type",
         fmt::format("have {}, want enabled, disabled or adaptive", quoted_short(*type)));
+  if (type) thinking.is_spoken_of = true;
   if (type && *type != "adaptive")
     ROOST_TRY_DO(thinking.set_on(fields, "type", *type == "enabled"));
   ROOST_TRY_DO(thinking.set_budget(fields, "budget_tokens"));
+  ROOST_TRY(const std::optional<std::string> display,
+            fields.string("display", limits::kLabelBytesMax));
+  if (display && *display != "omitted" && *display != "summarized")
+    return fields.refuse(
+        Refusal::FieldValue, "display",
+        fmt::format("have {}, want omitted or summarized", quoted_short(*display)));
+  if (display == "omitted") out.include_reasoning = false;
   fields.ignore_rest();
   return {};
 }
@@ -303,6 +347,7 @@ Result<void> read_reasoning_object(Fields& body, Thinking& thinking, GenerationF
   ROOST_TRY(const std::optional<bool> enabled, fields.boolean("enabled"));
   ROOST_TRY_DO(thinking.set_on(fields, "enabled", enabled));
   ROOST_TRY_DO(thinking.set_effort(fields, "effort"));
+  fields.take("summary");  // of the one dialect that has summaries, which reads it itself
   ROOST_TRY_DO(thinking.set_budget(fields, "max_tokens"));
   ROOST_TRY(const std::optional<bool> exclude, fields.boolean("exclude"));
   ROOST_TRY(const std::optional<bool> include, body.boolean("include_reasoning"));
@@ -311,6 +356,23 @@ Result<void> read_reasoning_object(Fields& body, Thinking& thinking, GenerationF
                          "include_reasoning and reasoning.exclude say different things");
   if (exclude) out.include_reasoning = !*exclude;
   fields.ignore_rest();
+  return {};
+}
+
+// `output_config {effort, format}` and `output_format` of the Messages dialect.
+Result<void> read_output_config(Fields& body, Thinking& thinking) {
+  ROOST_TRY(const json::Value* value, body.object("output_config"));
+  if (value != nullptr) {
+    ROOST_TRY(Fields fields, Fields::open(*value, body.pointer_of("output_config"), body.notes()));
+    ROOST_TRY_DO(thinking.set_effort(fields, "effort"));
+    if (fields.take("format") != nullptr)
+      return fields.refuse(Refusal::UnsupportedField, "format",
+                           "constrained output is not offered");
+    fields.ignore_rest();
+  }
+  if (body.take("output_format") != nullptr)
+    return body.refuse(Refusal::UnsupportedField, "output_format",
+                       "constrained output is not offered");
   return {};
 }
 
@@ -351,9 +413,8 @@ std::string nearest_level(const std::string& effort, const std::vector<std::stri
 Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& thinking,
                             GenerationFields& out) {
   if (thinking.budget == 0) ROOST_TRY_DO(thinking.set_off_by_budget(body));
-  if (thinking.budget.value_or(0) > 0)
-    return refuse_at(body.notes(), Refusal::UnsupportedField, thinking.budget_pointer,
-                     "budgets of reasoning are not offered; use max_tokens, or 0 for no reasoning");
+  if (thinking.budget.value_or(0) > 0) out.reasoning_budget = thinking.budget;
+  out.says_thinking = thinking.says_anything();
   out.thinking = thinking.is_on;
   if (thinking.is_on && !rules.template_reads("enable_thinking") && !thinking.is_on_pointer.empty())
     body.notes().ignored.push_back(thinking.is_on_pointer);
@@ -364,13 +425,11 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
         json::Value::string(nearest_level(*thinking.effort, rules.effort_levels)));
     return {};
   }
-  const bool is_limited =
-      *thinking.effort == "minimal" || *thinking.effort == "low" || *thinking.effort == "medium";
-  if (is_limited)
-    return refuse_at(body.notes(), Refusal::UnsupportedField, thinking.effort_pointer,
-                     fmt::format("have {}; the template knows no levels and budgets of reasoning "
-                                 "are not offered; use none or high",
-                                 quoted_short(*thinking.effort)));
+  // A template that knows no levels: effort is a bound on reasoning, unless one is given.
+  constexpr std::pair<std::string_view, int64_t> kBudgets[] = {
+      {"minimal", 1024}, {"low", 4096}, {"medium", 16384}};
+  for (const auto& [level, n_tokens] : kBudgets)
+    if (*thinking.effort == level && !out.reasoning_budget) out.reasoning_budget = n_tokens;
   return {};
 }
 
@@ -384,7 +443,8 @@ Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFi
   ROOST_TRY_DO(thinking.set_effort(body, "reasoning_effort"));
   for (const char* key : {"thinking_token_budget", "thinking_budget", "reasoning_budget"})
     ROOST_TRY_DO(thinking.set_budget(body, key));
-  ROOST_TRY_DO(read_thinking_object(body, thinking));
+  ROOST_TRY_DO(read_output_config(body, thinking));
+  ROOST_TRY_DO(read_thinking_object(body, thinking, out));
   ROOST_TRY_DO(read_reasoning_object(body, thinking, out));
   ROOST_TRY_DO(apply_thinking(body, rules, thinking, out));
 
@@ -407,17 +467,15 @@ Result<void> read_drafts(Fields& body, GenerationFields& out) {
   return {};
 }
 
-// Fields that are checked and then have no effect on the tokens.
-Result<void> read_without_effect(Fields& body) {
-  for (const char* key : {"cache_prompt", "replay", "return_progress", "timings_per_token"}) {
-    ROOST_TRY_DO(body.boolean(key));
-    body.ignore(key);
-  }
+// What the scheduler and the prefix cache are told.
+Result<void> read_scheduling(Fields& body, GenerationFields& out) {
+  ROOST_TRY(const std::optional<bool> cache, body.boolean("cache_prompt"));
+  out.uses_cache = cache.value_or(true);
   ROOST_TRY(const std::optional<std::string> salt,
             body.string("cache_salt", limits::kLabelBytesMax));
   if (salt && salt->empty())
     return body.refuse(Refusal::FieldRange, "cache_salt", "have 0 bytes, want 1 to 128");
-  body.ignore("cache_salt");
+  out.cache_salt = salt.value_or("");
   const json::Value* priority = body.take("priority");
   if (priority != nullptr && priority->is_string()) {
     const std::string& name = priority->as_string();
@@ -425,10 +483,23 @@ Result<void> read_without_effect(Fields& body) {
       return body.refuse(
           Refusal::FieldValue, "priority",
           fmt::format("have {}, want background, normal or high", quoted_short(name)));
+    out.is_background = name == "background";
   } else if (priority != nullptr) {
-    ROOST_TRY_DO(body.integer("priority", -100, 100));
+    ROOST_TRY(const std::optional<int64_t> level, body.integer("priority", -100, 100));
+    out.is_background = level.value_or(0) >= kBackgroundPriority;
   }
-  body.ignore("priority");
+  ROOST_TRY(out.timeout_s, body.number("timeout", 0, 86'400));
+  if (out.timeout_s == 0)
+    return body.refuse(Refusal::FieldRange, "timeout", "have 0, want more than 0");
+  return {};
+}
+
+// Fields that are checked and then have no effect on the tokens.
+Result<void> read_without_effect(Fields& body) {
+  for (const char* key : {"replay", "return_progress", "timings_per_token"}) {
+    ROOST_TRY_DO(body.boolean(key));
+    body.ignore(key);
+  }
   ROOST_TRY(const std::optional<std::string> on_bad_image,
             body.string("on_bad_image", limits::kLabelBytesMax));
   if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
@@ -441,6 +512,16 @@ Result<void> read_without_effect(Fields& body) {
 }
 
 }  // namespace
+
+Result<std::string> read_model_name(Fields& body, const RequestRules& rules) {
+  ROOST_TRY(const std::optional<std::string> model, body.string("model", SIZE_MAX));
+  if (!rules.is_strict_model || !model) return model.value_or("");
+  for (const std::string& id : rules.model_ids)
+    if (id == *model) return id;
+  return body.refuse(
+      Refusal::UnknownModel, "model",
+      fmt::format("have {}, served is {}", quoted_short(*model), quoted_short(rules.model_ids[0])));
+}
 
 bool RequestRules::template_reads(const std::string& name) const {
   return std::binary_search(template_variables.begin(), template_variables.end(), name);
@@ -467,17 +548,19 @@ Result<void> refuse_foreign_fields(Fields& body) {
   return {};
 }
 
-Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules) {
+Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules,
+                                         const FieldNames& names) {
   GenerationFields out;
-  ROOST_TRY_DO(read_limits(body, out));
+  ROOST_TRY_DO(read_limits(body, names, out));
   ROOST_TRY_DO(read_sampling(body, rules, out));
   ROOST_TRY_DO(read_drafts(body, out));
-  ROOST_TRY_DO(read_stops(body, rules, out));
-  ROOST_TRY_DO(read_thinking(body, rules, out));
+  ROOST_TRY_DO(read_stops(body, rules, names.stop, out));
+  if (names.has_reasoning) ROOST_TRY_DO(read_thinking(body, rules, out));
   for (const ForeignField& field : kAbsentFeatures)
     ROOST_TRY_DO(refuse_unless_neutral(body, field));
   ROOST_TRY(const std::optional<bool> skip_special, body.boolean("skip_special_tokens"));
-  if (!skip_special.value_or(true))
+  out.shows_special_tokens = !skip_special.value_or(true);
+  if (out.shows_special_tokens && !names.shows_special_tokens)
     return body.refuse(Refusal::FieldValue, "skip_special_tokens",
                        "have false; special tokens are never text of a chat");
   ROOST_TRY(const std::optional<bool> ids, body.boolean("return_token_ids"));
@@ -485,6 +568,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   ROOST_TRY(const std::optional<std::string> request_id,
             body.string("request_id", limits::kLabelBytesMax));
   out.request_id = request_id.value_or("");
+  ROOST_TRY_DO(read_scheduling(body, out));
   ROOST_TRY_DO(read_without_effect(body));
   ROOST_TRY_DO(refuse_foreign_fields(body));
   return out;

@@ -48,8 +48,8 @@ class HttpExchange {
 
   // Exactly one of: a whole answer, or a stream of begin, any number of writes, one end.
   virtual void respond(HttpResponse response) = 0;
-  // `idle` is sent whenever nothing else was for HttpOptions::keepalive_s.
-  virtual void begin_stream(HttpHeaders headers, std::string idle) = 0;
+  // What `idle` gives is sent whenever nothing else was for HttpOptions::keepalive_s.
+  virtual void begin_stream(HttpHeaders headers, std::function<std::string()> idle) = 0;
   // More unsent bytes than limits::kStreamBufferBytesMax count as a client that is gone.
   virtual void write(std::string bytes) = 0;
   virtual void end_stream(bool keeps_connection) = 0;

@@ -93,7 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // What the exchange of the current request does.
   void respond(HttpResponse response);
-  void begin_stream(HttpHeaders headers, std::string idle);
+  void begin_stream(HttpHeaders headers, std::function<std::string()> idle);
   void write(std::string bytes);
   void end_stream(bool keeps_connection);
   void on_gone(std::function<void()> callback);
@@ -143,7 +143,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_watching_ = false;
   std::string pending_;
   size_t n_in_flight_ = 0;
-  std::string idle_;
+  std::function<std::string()> idle_;
   SteadyTime last_sent_;
   std::function<void()> gone_callback_;
 };
@@ -167,7 +167,7 @@ class Exchange final : public HttpExchange {
   void respond(HttpResponse response) override {
     if (connection_->is_current(id_)) connection_->respond(std::move(response));
   }
-  void begin_stream(HttpHeaders headers, std::string idle) override {
+  void begin_stream(HttpHeaders headers, std::function<std::string()> idle) override {
     if (connection_->is_current(id_))
       connection_->begin_stream(std::move(headers), std::move(idle));
   }
@@ -477,7 +477,7 @@ void Connection::begin_answer(const HttpHead& head, bool is_head_method) {
   closes_ = is_stopping_ || head.closes || (head.is_http_1_0 && !head.keeps_alive);
   pending_.clear();
   n_in_flight_ = 0;
-  idle_.clear();
+  idle_ = nullptr;
   gone_callback_ = nullptr;
 }
 
@@ -507,7 +507,7 @@ void Connection::respond(HttpResponse response) {
   wake_.cancel();
 }
 
-void Connection::begin_stream(HttpHeaders headers, std::string idle) {
+void Connection::begin_stream(HttpHeaders headers, std::function<std::string()> idle) {
   if (has_begun_ || is_gone_) return;
   has_begun_ = is_stream_ = true;
   idle_ = std::move(idle);
@@ -601,7 +601,7 @@ asio::awaitable<void> Connection::send_answer() {
     const SteadyTime idle_at = last_sent_ + seconds(server_.options().keepalive_s);
     if (is_stream_ && now() >= idle_at) {
       last_sent_ = now();
-      write(idle_);
+      write(idle_());
       continue;
     }
     co_await wait_until(is_stream_ ? idle_at : SteadyTime::max());

@@ -30,10 +30,10 @@ json::Value model_entry(const ServedModel& model, const std::string& id) {
   const auto can = [&](const char* what, bool is_so) {
     capabilities.set(what, json::Value::boolean(is_so));
   };
-  can("tools", false);  // shown to the model, but calls come back as text
+  can("tools", true);
   can("reasoning", model.rules.template_reads("enable_thinking"));
   can("structured_output", false);
-  can("logprobs", false);
+  can("logprobs", true);
   can("vision", false);
   can("drafter", model.has_drafter);
 

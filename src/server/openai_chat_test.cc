@@ -112,27 +112,29 @@ TEST(OpenAiChat, refusals_name_the_field_and_the_rule) {
       {R"("include_reasoning":true,"reasoning":{"exclude":true})", "request.field_conflict",
        "reasoning.exclude"},
       // What would change the reply and is not offered.
-      {R"("presence_penalty":0.5)", "request.unsupported_field", "presence_penalty"},
-      {R"("frequency_penalty":0.5)", "request.unsupported_field", "frequency_penalty"},
-      {R"("repetition_penalty":1.1)", "request.unsupported_field", "repetition_penalty"},
-      {R"("logit_bias":{"5":1})", "request.unsupported_field", "logit_bias"},
-      {R"("logprobs":true)", "request.unsupported_field", "logprobs"},
-      {R"("top_logprobs":2)", "request.unsupported_field", "top_logprobs"},
-      {R"("n":2)", "request.unsupported_field", "n"},
+      {R"("top_logprobs":2)", "request.field_conflict", "top_logprobs"},
+      {R"("logprobs":true,"top_logprobs":21)", "request.field_range", "top_logprobs"},
+      {R"("logit_bias":{"x":1})", "request.field_range", "logit_bias"},
+      {R"("logit_bias":{"3071":1})", "request.field_range", "logit_bias"},
+      {R"("logit_bias":{"5":101})", "request.field_range", "logit_bias[5]"},
+      {R"("logit_bias":{"5":1,"05":1})", "request.field_conflict", "logit_bias"},
+      {R"("min_tokens":9,"max_tokens":5)", "request.field_conflict", "min_tokens"},
+      {R"("continue_final_message":true)", "request.field_conflict", "continue_final_message"},
       {R"("best_of":2)", "request.unsupported_field", "best_of"},
-      {R"("min_tokens":1)", "request.unsupported_field", "min_tokens"},
       {R"("response_format":{"type":"json_object"})", "request.unsupported_field",
        "response_format"},
-      {R"("tool_choice":"required")", "request.unsupported_field", "tool_choice"},
-      {R"("tool_choice":{"type":"function"})", "request.unsupported_field", "tool_choice"},
-      {R"("continue_final_message":true)", "request.unsupported_field", "continue_final_message"},
-      {R"("thinking_token_budget":64)", "request.unsupported_field", "thinking_token_budget"},
-      {R"("thinking":{"type":"enabled","budget_tokens":64})", "request.unsupported_field",
-       "thinking.budget_tokens"},
-      {R"("reasoning_effort":"low")", "request.unsupported_field", "reasoning_effort"},
+      {R"("tool_choice":"required")", "request.unknown_tool", "tool_choice"},
+      {R"("tool_choice":{"type":"function"})", "request.missing_field", "tool_choice.name"},
+      {R"("tool_choice":{"type":"function","function":{"name":"g"}})", "request.unknown_tool",
+       "tool_choice"},
+      {R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")",
+       "request.unsupported_field", "tool_choice"},
+      {R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}})",
+       "request.unsupported_field", "tool_choice"},
       {R"("structured_outputs":{"json":{}})", "request.unsupported_field", "structured_outputs"},
       {R"("loop_guard":true)", "request.unsupported_field", "loop_guard"},
-      {R"("timeout":3)", "request.unsupported_field", "timeout"},
+      {R"("timeout":0)", "request.field_range", "timeout"},
+      {R"("timeout":"3")", "request.field_type", "timeout"},
       {R"("use_beam_search":true)", "request.unsupported_field", "use_beam_search"},
       {R"("typical_p":0.9)", "request.unsupported_field", "typical_p"},
       {R"("mirostat":2)", "request.unsupported_field", "mirostat"},
@@ -144,8 +146,6 @@ TEST(OpenAiChat, refusals_name_the_field_and_the_rule) {
       {R"("prediction":{"content":"x"})", "request.unsupported_field", "prediction"},
       {R"("modalities":["text","audio"])", "request.unsupported_field", "modalities"},
       {R"("lora":"x")", "feature.not_offered", "lora"},
-      {R"("tools":[{"type":"function","function":{"name":"f"}}],"parallel_tool_calls":false)",
-       "request.unsupported_field", "parallel_tool_calls"},
       {R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])",
        "request.unsupported_field", "tools[0].function.strict"},
       // Tools.
@@ -192,8 +192,6 @@ TEST(OpenAiChat, messages_are_refused_by_their_place) {
       {R"([{"role":"user","role":"user","content":"x"}])", "json.duplicate_key", "messages[0]"},
       {R"([{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}])",
        "request.missing_field", "messages[0].tool_calls[0].function.name"},
-      {R"([{"role":"user","content":"x"},{"role":"assistant","content":"y"}])",
-       "request.unsupported_field", "messages"},
   };
   for (const auto& c : cases) {
     const Parsed parsed = parse(fmt::format("{{\"messages\":{}}}", c.messages));
@@ -245,6 +243,54 @@ TEST(OpenAiChat, honoured_fields_arrive) {
   ASSERT_EQ(fields.template_members.size(), 1u);
   EXPECT_EQ(fields.template_members[0].first, "preserve_thinking");
   EXPECT_EQ(parsed.notes.ignored, (std::vector<std::string>{"/chat_template_kwargs/odd"}));
+}
+
+TEST(OpenAiChat, what_shapes_the_sampling_arrives) {
+  const Parsed parsed = parse(body_with(
+      R"("presence_penalty":0.5,"frequency_penalty":-1,"repetition_penalty":1.2,"n":3,"best_of":3,
+         "logit_bias":{"5":-100,"7":0,"9":2.5},"min_tokens":4,"logprobs":true,"top_logprobs":2,
+         "thinking_budget":64,"reasoning_effort":"low","parallel_tool_calls":false)"));
+  ASSERT_TRUE(parsed.request) << to_string(parsed.request.error());
+  const GenerationFields& fields = parsed.request->generation;
+  EXPECT_EQ(fields.presence_penalty, 0.5);
+  EXPECT_EQ(fields.frequency_penalty, -1);
+  EXPECT_EQ(fields.repetition_penalty, 1.2);
+  EXPECT_EQ(fields.n, 3);
+  EXPECT_EQ(fields.logit_bias, (std::vector<std::pair<int32_t, double>>{{5, -100}, {9, 2.5}}));
+  EXPECT_EQ(fields.min_tokens, 4);
+  EXPECT_EQ(fields.n_logprobs, 2);
+  EXPECT_EQ(fields.reasoning_budget, 64);
+  EXPECT_TRUE(parsed.request->ends_at_first_call);
+  EXPECT_FALSE(parsed.request->looks_for_calls);
+  EXPECT_EQ(parse(body_with(R"("reasoning_effort":"low")")).request->generation.reasoning_budget,
+            4096);
+}
+
+TEST(OpenAiChat, what_the_scheduler_and_the_cache_are_told_arrives) {
+  const Parsed parsed =
+      parse(body_with(R"("cache_prompt":false,"cache_salt":"s","priority":50,"timeout":2.5)"));
+  ASSERT_TRUE(parsed.request) << to_string(parsed.request.error());
+  EXPECT_FALSE(parsed.request->generation.uses_cache);
+  EXPECT_EQ(parsed.request->generation.cache_salt, "s");
+  EXPECT_TRUE(parsed.request->generation.is_background);
+  EXPECT_EQ(parsed.request->generation.timeout_s, 2.5);
+  EXPECT_FALSE(parse(body_with(R"("priority":"high")")).request->generation.is_background);
+  EXPECT_TRUE(parse(body_with(R"("priority":"background")")).request->generation.is_background);
+}
+
+TEST(OpenAiChat, a_last_turn_of_the_assistant_is_continued_unless_the_body_says_no) {
+  const auto continues = [](const std::string& members) {
+    const Parsed parsed =
+        parse(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}])" +
+              members + "}");
+    EXPECT_TRUE(parsed.request) << members;
+    return parsed.request && parsed.request->continues_last;
+  };
+  EXPECT_TRUE(continues(""));
+  EXPECT_TRUE(continues(R"(,"continue_final_message":true)"));
+  EXPECT_TRUE(continues(R"(,"continue_final_message":true,"add_generation_prompt":false)"));
+  EXPECT_FALSE(continues(R"(,"continue_final_message":false)"));
+  EXPECT_FALSE(continues(R"(,"add_generation_prompt":true)"));
 }
 
 TEST(OpenAiChat, every_spelling_of_thinking_says_the_same) {
@@ -300,9 +346,8 @@ TEST(OpenAiChat, neutral_values_are_ignored_and_listed) {
   EXPECT_EQ(parsed.request->generation.seed, std::nullopt);
   EXPECT_FALSE(parsed.request->include_usage);
   const std::vector<std::string>& ignored = parsed.notes.ignored;
-  for (const char* pointer :
-       {"/user", "/store", "/metadata", "/logit_bias", "/logprobs", "/typical_p", "/cache_prompt",
-        "/service_tier", "/tool_choice_x", "/stream_options"})
+  for (const char* pointer : {"/user", "/store", "/metadata", "/logit_bias", "/typical_p",
+                              "/service_tier", "/tool_choice_x", "/stream_options"})
     EXPECT_NE(std::find(ignored.begin(), ignored.end(), pointer), ignored.end()) << pointer;
 }
 
@@ -382,9 +427,10 @@ TEST(OpenAiChat, tools_are_printed_as_they_came_without_cache_control) {
                   {"type":"custom","custom":{"name":"c","description":"free"}}])"));
   ASSERT_TRUE(parsed.request) << to_string(parsed.request.error());
   ASSERT_EQ(parsed.request->tools.size(), 2u);
-  EXPECT_EQ(json::write(parsed.request->tools[0]),
+  EXPECT_EQ(json::write(parsed.request->tools[0].printed),
             R"({"type":"function","function":{"description":"d","name":"f"}})");
-  EXPECT_EQ(json::write(parsed.request->tools[1]),
+  EXPECT_TRUE(parsed.request->tools[1].is_free_text);
+  EXPECT_EQ(json::write(parsed.request->tools[1].printed),
             R"({"type":"function","function":{"name":"c","description":"free","parameters":)"
             R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}}})");
   EXPECT_EQ(parsed.notes.ignored, (std::vector<std::string>{"/tools/0/cache_control", "/tools/1"}));

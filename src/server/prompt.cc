@@ -8,7 +8,7 @@
 #include <cctype>
 #include <optional>
 
-#include "text/reasoning_parser.h"
+#include "text/reply_parser.h"
 
 namespace roost {
 
@@ -111,6 +111,12 @@ json::Value call_object(const PastCall& call) {
   return out;
 }
 
+// The texts of a turn, for marks that must stand in none of them.
+json::Value last_as_value(const Message& message) {
+  return json::Value::array(
+      {json::Value::string(message.text), json::Value::string(message.reasoning)});
+}
+
 json::Value turn_object(const Message& message) {
   switch (message.role) {
     case Role::kSystem:
@@ -197,32 +203,49 @@ Result<void> replace_turn(std::string& text, const std::string& name, std::strin
   return {};
 }
 
-Result<std::string> render(const ServedModel& model, const ChatRequest& request,
-                           int64_t unix_seconds, Marks& marks) {
-  Turns turns = arrange_turns(request.messages);
+// A conversation on its way to one text.
+struct Rendering {
+  const ServedModel& model;
+  const ChatRequest& request;
+  int64_t unix_seconds;
+  Marks marks;
+
+  Result<std::string> render(const std::vector<Message>& messages, std::optional<bool> thinking,
+                             bool has_header);
+  Result<std::string> render_continued();
+  std::string guarded(const std::string& text) const {
+    return guard_text(text, model.added_tokens, marks.guard);
+  }
+};
+
+Result<std::string> Rendering::render(const std::vector<Message>& messages,
+                                      std::optional<bool> thinking, bool has_header) {
+  Turns turns = arrange_turns(messages);
   json::Value variables = json::Value::object();
   variables.set("messages", std::move(turns.messages));
-  variables.set("tools", request.tools.empty() ? json::Value() : json::Value::array(request.tools));
+  json::Value tools = json::Value::array();
+  for (const Tool& tool : request.tools) tools.push(tool.printed);
+  variables.set("tools", request.tools.empty() ? json::Value() : std::move(tools));
   for (const json::Member& member : request.generation.template_members)
     variables.set(member.first, member.second);
+  if (!request.messages.empty()) turns.late_systems.push(last_as_value(request.messages.back()));
   ROOST_TRY(marks, choose_marks(variables, turns.late_systems));
+  if (!request.messages.empty()) turns.late_systems.items().pop_back();
 
   const Guard guard(model.added_tokens, marks.guard);
   for (json::Member& member : variables.members()) guard.apply(member.second);
   guard.apply(turns.late_systems);
   const std::vector<json::Value>& late = turns.late_systems.items();
 
-  std::vector<json::Value>& messages = variables.members()[0].second.items();
+  std::vector<json::Value>& turns_of = variables.members()[0].second.items();
   for (size_t i = 0; i < turns.late_idx.size(); ++i)
-    messages[turns.late_idx[i]].set(
+    turns_of[turns.late_idx[i]].set(
         "content", json::Value::string(placeholder(marks.place, fmt::format("system {}", i))));
   if (turns.user_idx)
-    messages[*turns.user_idx].set("content",
+    turns_of[*turns.user_idx].set("content",
                                   json::Value::string(placeholder(marks.place, kPlaceholderUser)));
 
-  variables.set("add_generation_prompt", json::Value::boolean(true));
-  const std::optional<bool> thinking =
-      request.generation.thinking ? request.generation.thinking : model.thinking;
+  variables.set("add_generation_prompt", json::Value::boolean(has_header));
   if (thinking) variables.set("enable_thinking", json::Value::boolean(*thinking));
 
   ROOST_TRY(std::string text, model.chat_template.render(variables, unix_seconds));
@@ -234,6 +257,29 @@ Result<std::string> render(const ServedModel& model, const ChatRequest& request,
   if (turns.user_idx)
     ROOST_TRY_DO(replace_turn(text, placeholder(marks.place, kPlaceholderUser), ""));
   return text;
+}
+
+// The prompt ends inside the assistant's last turn, and the reply goes on with it.
+Result<std::string> Rendering::render_continued() {
+  const Message& last = request.messages.back();
+  if (!last.calls.empty()) {
+    ROOST_TRY(std::string text, render(request.messages, request.generation.thinking, false));
+    const size_t end = text.rfind(kTurnEnd);
+    if (end != std::string::npos && end + kTurnEnd.size() == text.size()) text.resize(end);
+    return text;
+  }
+  const std::vector<Message> before(request.messages.begin(), request.messages.end() - 1);
+  const bool has_reasoning = !last.reasoning.empty();
+  ROOST_TRY(std::string text, render(before, has_reasoning, true));
+  const bool is_open = prompt_starts_in_reasoning(text);
+  if (has_reasoning) {
+    if (!is_open) text += "<think>\n";
+    text += guarded(last.reasoning);
+    if (!last.text.empty()) text += "\n</think>\n\n";
+  } else if (is_open) {
+    text += "\n</think>\n\n";
+  }
+  return text += guarded(last.text);
 }
 
 }  // namespace
@@ -265,22 +311,54 @@ std::string guard_text(const std::string& text, const std::vector<std::string>& 
   return out.append(text, done, text.size() - done);
 }
 
-Result<Prompt> build_prompt(const ServedModel& model, const ChatRequest& request,
-                            int64_t unix_seconds) {
-  Marks marks;
-  ROOST_TRY(const std::string text, render(model, request, unix_seconds, marks));
-  Prompt out;
-  out.starts_in_reasoning = prompt_starts_in_reasoning(text);
+namespace {
+
+// Encodes the pieces between guards one by one.
+void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const std::string& guard,
+                    Prompt& out) {
   size_t done = 0;
   while (done <= text.size()) {
-    const size_t next = std::min(text.find(marks.guard, done), text.size());
-    const std::string_view piece = std::string_view(text).substr(done, next - done);
+    const size_t next = std::min(text.find(guard, done), text.size());
+    const std::string_view piece = text.substr(done, next - done);
     out.text += piece;
-    const std::vector<Token> ids = model.tokenizer.encode(piece);
+    const std::vector<Token> ids = tokenizer.encode(piece);
     out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
-    done = next + marks.guard.size();
+    done = next + guard.size();
   }
+}
+
+}  // namespace
+
+Result<Prompt> build_prompt(const ServedModel& model, const ChatRequest& request,
+                            int64_t unix_seconds) {
+  Rendering rendering{model, request, unix_seconds, {}};
+  const std::optional<bool> thinking =
+      request.generation.thinking ? request.generation.thinking : model.thinking;
+  const Message* last = request.messages.empty() ? nullptr : &request.messages.back();
+  const bool is_continued = request.continues_last && last != nullptr &&
+                            !(last->text.empty() && last->reasoning.empty() && last->calls.empty());
+  Prompt out;
+  std::string text;
+  if (is_continued) {
+    ROOST_TRY(text, rendering.render_continued());
+    out.starts_in_reasoning = last->calls.empty() && last->text.empty() && !last->reasoning.empty();
+  } else {
+    // An empty last turn of the assistant says nothing: the reply begins a turn of its own.
+    std::vector<Message> messages = request.messages;
+    if (request.continues_last) messages.pop_back();
+    ROOST_TRY(text, rendering.render(messages, thinking, request.has_header));
+    out.starts_in_reasoning = prompt_starts_in_reasoning(text);
+  }
+  encode_guarded(model.tokenizer, text, rendering.marks.guard, out);
   return out;
+}
+
+Result<std::vector<Token>> encode_as_text(const ServedModel& model, const std::string& text) {
+  ROOST_TRY(const Marks marks, choose_marks(json::Value::string(text), json::Value()));
+  Prompt out;
+  encode_guarded(model.tokenizer, guard_text(text, model.added_tokens, marks.guard), marks.guard,
+                 out);
+  return out.tokens;
 }
 
 Result<void> check_prompt_fits(int64_t n_prompt, int64_t context_max) {

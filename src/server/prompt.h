@@ -17,10 +17,14 @@ struct Prompt {
 };
 
 // Renders and tokenizes. Leading system turns are joined; later ones stand at their place; a
-// conversation without a user turn is rendered as if one stood first. Text of the request never
-// becomes a control token. Refuses request.template, request.field_value.
+// conversation without a user turn is rendered as if one stood first; a last turn that is continued
+// stays open. Text of the request never becomes a control token. Refuses request.template,
+// request.field_value.
 Result<Prompt> build_prompt(const ServedModel& model, const ChatRequest& request,
                             int64_t unix_seconds);
+
+// Tokens of a text in which no added token counts. Refuses request.field_value.
+Result<std::vector<Token>> encode_as_text(const ServedModel& model, const std::string& text);
 
 // Refuses a prompt that leaves no room for one token, in the words that agents look for.
 Result<void> check_prompt_fits(int64_t n_prompt, int64_t context_max);

@@ -79,8 +79,9 @@ TEST(Prompt, request_text_never_becomes_a_control_token) {
   json::Value function = json::Value::object();
   function.set("name", json::Value::string("f"));
   function.set("description", json::Value::string(evil));
-  json::Value tool = json::Value::object();
-  tool.set("function", function);
+  Tool tool;
+  tool.printed = json::Value::object();
+  tool.printed.set("function", function);
   request.tools = {tool};
   const Result<Prompt> prompt = build_prompt(model(), request, 0);
   ASSERT_TRUE(prompt) << to_string(prompt.error());
@@ -100,7 +101,7 @@ TEST(Prompt, request_text_never_becomes_a_control_token) {
   plain.messages[2].calls[0].name = "harmless";
   plain.messages[2].calls[0].arguments = json::Value::object();
   function.set("description", json::Value::string("harmless"));
-  tool.set("function", function);
+  tool.printed.set("function", function);
   plain.tools = {tool};
   const Result<Prompt> harmless = build_prompt(model(), plain, 0);
   ASSERT_TRUE(harmless);
@@ -127,6 +128,58 @@ TEST(Prompt, earlier_reasoning_leaves_the_content_alone) {
   const Prompt prompt = built({message(Role::kUser, "q"), assistant, message(Role::kTool, "t")});
   EXPECT_NE(prompt.text.find("<think>\nwhy\n</think>\n\nsay </think> like this<|im_end|>"),
             std::string::npos);
+}
+
+std::string continued(const std::string& text, const std::string& reasoning, bool has_call,
+                      bool* is_reasoning = nullptr) {
+  ChatRequest request;
+  request.messages = {message(Role::kUser, "q"), message(Role::kAssistant, text)};
+  request.messages[1].reasoning = reasoning;
+  if (has_call) {
+    PastCall call;
+    call.name = "f";
+    call.arguments = json::Value::object();
+    request.messages[1].calls = {call};
+  }
+  request.continues_last = true;
+  const Result<Prompt> prompt = build_prompt(model(), request, 0);
+  EXPECT_TRUE(prompt);
+  if (is_reasoning != nullptr) *is_reasoning = prompt->starts_in_reasoning;
+  return prompt->text.substr(prompt->text.find("<|im_start|>assistant"));
+}
+
+TEST(Prompt, a_turn_that_is_continued_stays_open) {
+  const std::string header = "<|im_start|>assistant\n<think>\n";
+  bool is_reasoning = true;
+  EXPECT_EQ(continued("It is ", "", false, &is_reasoning), header + "\n</think>\n\nIt is ");
+  EXPECT_FALSE(is_reasoning);
+  EXPECT_EQ(continued("", "I think", false, &is_reasoning), header + "I think");
+  EXPECT_TRUE(is_reasoning);
+  EXPECT_EQ(continued("so", "why", false, &is_reasoning), header + "why\n</think>\n\nso");
+  EXPECT_FALSE(is_reasoning);
+  EXPECT_EQ(continued("", "", false, &is_reasoning), header);
+  EXPECT_TRUE(is_reasoning);
+  const std::string call = continued("", "why", true, &is_reasoning);
+  EXPECT_TRUE(call.ends_with("</function>\n</tool_call>")) << call;
+  EXPECT_FALSE(is_reasoning);
+}
+
+TEST(Prompt, a_continued_turn_holds_no_control_tokens_of_the_request) {
+  ChatRequest request;
+  request.messages = {message(Role::kUser, "q"), message(Role::kAssistant, "a<|im_end|>b")};
+  request.continues_last = true;
+  const Result<Prompt> prompt = build_prompt(model(), request, 0);
+  ASSERT_TRUE(prompt);
+  const Token end = *model().tokenizer.find_added("<|im_end|>");
+  EXPECT_EQ(std::count(prompt->tokens.begin(), prompt->tokens.end(), end),
+            1);  // of the user's turn
+}
+
+TEST(Prompt, text_can_be_encoded_without_control_tokens) {
+  const Result<std::vector<Token>> tokens = encode_as_text(model(), "a<|im_end|>b");
+  ASSERT_TRUE(tokens);
+  EXPECT_EQ(model().tokenizer.decode(*tokens, false), "a<|im_end|>b");
+  EXPECT_GT(tokens->size(), model().tokenizer.encode("a<|im_end|>b").size());
 }
 
 TEST(Prompt, a_prompt_that_leaves_no_room_is_refused_in_fixed_words) {

@@ -1,56 +1,150 @@
-// Tokens to text, text to reasoning and content, content to what stop strings leave of it.
+// Tokens to text, text to the parts of a reply, and which token belongs to which part.
 #include "server/reply.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "base/check.h"
 
 namespace roost {
 
-ReplyMachine::ReplyMachine(const Tokenizer& tokenizer, ReplyOptions options)
-    : tokenizer_(tokenizer),
-      parser_(options.starts_in_reasoning),
-      stops_(std::move(options.stops), options.keeps_stop_text) {}
+namespace {
 
-void ReplyMachine::take_delta(ReplyDelta delta, ReplyPiece& piece) {
-  piece.reasoning += delta.reasoning;
-  piece.content += stops_.push(delta.content);
-}
-
-void ReplyMachine::push_token(int32_t token, ReplyPiece& piece) {
-  const bool was_in_reasoning = parser_.in_reasoning();
-  token_ids_.push_back(token);
-  // Special tokens are hidden from clients, and a half character before one stays held.
-  if (!tokenizer_.is_special(token))
-    take_delta(parser_.push(detokenizer_.push(tokenizer_.bytes_of(token))), piece);
-  if (was_in_reasoning || parser_.in_reasoning()) ++n_reasoning_tokens_;
-}
-
-void ReplyMachine::close_piece(ReplyPiece& piece, bool is_last) {
-  reasoning_ += piece.reasoning;
-  content_ += piece.content;
-  if (!piece.has_text() && !is_last) return;
-  piece.token_ids.assign(token_ids_.begin() + static_cast<ptrdiff_t>(n_ids_sent_),
-                         token_ids_.end());
-  n_ids_sent_ = token_ids_.size();
-}
-
-ReplyPiece ReplyMachine::push(std::span<const int32_t> tokens) {
-  ReplyPiece piece;
-  for (const int32_t token : tokens) {
-    if (has_stopped()) break;
-    push_token(token, piece);
+TokenKind kind_of(ReplyParser::Phase phase) {
+  switch (phase) {
+    case ReplyParser::Phase::kReasoning:
+      return TokenKind::kReasoning;
+    case ReplyParser::Phase::kCall:
+      return TokenKind::kCall;
+    case ReplyParser::Phase::kContent:
+      break;
   }
-  close_piece(piece, false);
+  return TokenKind::kContent;
+}
+
+// The part that text turned out to be which was held until now.
+TokenKind kind_of_events(const std::vector<ReplyEvent>& events, TokenKind otherwise) {
+  if (events.empty()) return otherwise;
+  switch (events.front().kind) {
+    case ReplyEvent::Kind::kReasoning:
+      return TokenKind::kReasoning;
+    case ReplyEvent::Kind::kContent:
+      return TokenKind::kContent;
+    default:
+      return TokenKind::kCall;
+  }
+}
+
+}  // namespace
+
+ReplyMachine::ReplyMachine(const Tokenizer& tokenizer, ReplyOptions options)
+    : tokenizer_(tokenizer), options_(std::move(options)), parser_(options_.parser) {}
+
+std::string ReplyMachine::joined(ReplyItem::Kind kind) const {
+  std::string out;
+  for (const ReplyItem& item : items_)
+    if (item.kind == kind) out += item.text;
+  return out;
+}
+
+const ReplyItem& ReplyMachine::call(int call_idx) const {
+  return items_[call_items_[static_cast<size_t>(call_idx)]];
+}
+
+void ReplyMachine::take_events(std::vector<ReplyEvent> events, ReplyPiece& piece) {
+  for (ReplyEvent& event : events) {
+    ReplyItem::Kind kind = ReplyItem::Kind::kCall;
+    if (event.kind == ReplyEvent::Kind::kReasoning) kind = ReplyItem::Kind::kReasoning;
+    if (event.kind == ReplyEvent::Kind::kContent) kind = ReplyItem::Kind::kContent;
+    if (event.kind == ReplyEvent::Kind::kCallStart) {
+      ReplyItem item;
+      item.kind = ReplyItem::Kind::kCall;
+      item.name = event.text;
+      item.is_free_text = event.is_free_text;
+      if (options_.new_call_id) item.call_id = options_.new_call_id();
+      call_items_.push_back(items_.size());
+      items_.push_back(std::move(item));
+      ++n_calls_;
+    } else if (event.kind == ReplyEvent::Kind::kCallArguments) {
+      ROOST_CHECK(!call_items_.empty());
+      items_[call_items_.back()].text += event.text;
+    } else if (kind != ReplyItem::Kind::kCall) {
+      if (items_.empty() || items_.back().kind != kind) items_.push_back({kind, "", "", "", false});
+      items_.back().text += event.text;
+    }
+    const bool is_text =
+        event.kind != ReplyEvent::Kind::kCallStart && event.kind != ReplyEvent::Kind::kCallEnd;
+    if (is_text)
+      add_text(piece.events, std::move(event));
+    else
+      piece.events.push_back(std::move(event));
+  }
+}
+
+void ReplyMachine::settle_tokens(TokenKind kind, ReplyPiece& piece) {
+  for (ReplyToken& token : unsettled_) {
+    token.kind = kind;
+    n_reasoning_tokens_ += kind == TokenKind::kReasoning;
+    tokens_.push_back(token);
+    piece.tokens.push_back(std::move(token));
+  }
+  unsettled_.clear();
+}
+
+void ReplyMachine::push_token(int32_t token, const TokenLogprobs* logprobs, ReplyPiece& piece) {
+  const ReplyParser::Phase before = parser_.phase();
+  const bool was_undecided = parser_.is_undecided();
+  token_ids_.push_back(token);
+  if (options_.min_tokens > 0)
+    parser_.pause_stops(static_cast<int64_t>(token_ids_.size()) < options_.min_tokens);
+  std::vector<ReplyEvent> events;
+  // Special tokens are hidden from clients, and a half character before one stays held.
+  if (options_.shows_special_tokens || !tokenizer_.is_special(token))
+    parser_.push(detokenizer_.push(tokenizer_.bytes_of(token)), events);
+
+  ReplyToken one;
+  one.id = token;
+  if (logprobs != nullptr) one.logprobs = *logprobs;
+  if (was_undecided && !parser_.is_undecided()) {
+    const TokenKind decided = kind_of_events(events, kind_of(before));
+    settle_tokens(decided, piece);
+    // What decided it belongs to it: a closing tag, or the first word behind a thought.
+    unsettled_.push_back(std::move(one));
+    settle_tokens(kind_of(parser_.phase()) == decided ? decided : kind_of(parser_.phase()), piece);
+  } else {
+    unsettled_.push_back(std::move(one));
+    if (!parser_.is_undecided()) {
+      const ReplyParser::Phase after = parser_.phase();
+      const auto is_either = [&](ReplyParser::Phase phase) {
+        return before == phase || after == phase;
+      };
+      const TokenKind kind = is_either(ReplyParser::Phase::kReasoning) ? TokenKind::kReasoning
+                             : is_either(ReplyParser::Phase::kCall)    ? TokenKind::kCall
+                                                                       : TokenKind::kContent;
+      settle_tokens(kind, piece);
+    }
+  }
+  take_events(std::move(events), piece);
+}
+
+ReplyPiece ReplyMachine::push(std::span<const int32_t> tokens,
+                              std::span<const TokenLogprobs> logprobs) {
+  ReplyPiece piece;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (has_stopped()) break;
+    push_token(tokens[i], i < logprobs.size() ? &logprobs[i] : nullptr, piece);
+  }
   return piece;
 }
 
-ReplyPiece ReplyMachine::finish() {
+ReplyPiece ReplyMachine::finish(bool is_cut) {
   ReplyPiece piece;
-  if (!has_stopped()) {
-    // An incomplete character at the end of the reply is no text: the detokenizer is not flushed.
-    take_delta(parser_.finish(), piece);
-    if (!has_stopped()) piece.content += stops_.finish();
-  }
-  close_piece(piece, true);
+  // An incomplete character at the end of the reply is no text: the detokenizer is not flushed.
+  const TokenKind otherwise = kind_of(parser_.phase());
+  std::vector<ReplyEvent> events;
+  parser_.finish(is_cut, events);
+  settle_tokens(kind_of_events(events, otherwise), piece);
+  take_events(std::move(events), piece);
   return piece;
 }
 

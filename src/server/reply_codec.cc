@@ -53,8 +53,39 @@ std::string_view detail_of(FinishCause cause) {
       return "max_tokens";
     case FinishCause::kContext:
       return "context";
+    case FinishCause::kCallLimit:
+      return "call_limit";
   }
   return "";
+}
+
+bool is_length(FinishCause cause) {
+  return cause == FinishCause::kMaxTokens || cause == FinishCause::kContext;
+}
+
+int64_t ReplyHead::n_prompt_tokens() const {
+  int64_t n = 0;
+  for (const std::vector<int32_t>& prompt : prompts) n += static_cast<int64_t>(prompt.size());
+  return n;
+}
+
+json::Value ids_value(const std::vector<int32_t>& ids) {
+  json::Value out = json::Value::array();
+  for (const int32_t id : ids) out.push(json::Value::integer(id));
+  return out;
+}
+
+ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  ReplyCounts out;
+  out.n_prompt = head.n_prompt_tokens();
+  const size_t n_per_prompt = choices.size() / std::max<size_t>(head.prompts.size(), 1);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (i % std::max<size_t>(n_per_prompt, 1) == 0)
+      out.n_cached += choices[i].end.finished.n_cached;
+    out.n_reply += static_cast<int64_t>(choices[i].machine->token_ids().size());
+    out.n_reasoning += choices[i].machine->n_reasoning_tokens();
+  }
+  return out;
 }
 
 json::Value accept_length_of(const DraftFigures& drafts) {
@@ -62,53 +93,103 @@ json::Value accept_length_of(const DraftFigures& drafts) {
   return json::Value::real(std::round(drafts.accept_length() * 1e3) / 1e3);
 }
 
-json::Value timings_of(const ReplyMachine& machine, const ReplyEnd& end) {
-  const EngineEvent& f = end.finished;
-  const Phases phases = phases_of(f);
-  const int64_t prompt_n = std::max<int64_t>(f.n_prompt - f.n_cached, 0);
-  const int64_t predicted_n = static_cast<int64_t>(machine.token_ids().size());
+namespace {
+
+DraftFigures drafts_of(const std::vector<FinishedChoice>& choices) {
+  DraftFigures out;
+  for (const FinishedChoice& choice : choices) out.add(choice.end.finished.drafts);
+  return out;
+}
+
+}  // namespace
+
+json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  const ReplyCounts counts = counts_of(head, choices);
+  Phases longest;
+  for (const FinishedChoice& choice : choices) {
+    const Phases phases = phases_of(choice.end.finished);
+    longest.prefill = std::max(longest.prefill, phases.prefill);
+    longest.decode = std::max(longest.decode, phases.decode);
+  }
+  const auto prompt_n =
+      static_cast<double>(std::max<int64_t>(counts.n_prompt - counts.n_cached, 0));
+  const auto predicted_n = static_cast<double>(counts.n_reply);
   json::Value out = json::Value::object();
-  out.set("cache_n", json::Value::integer(f.n_cached));
-  out.set("prompt_n", json::Value::integer(prompt_n));
-  out.set("prompt_ms", ms(phases.prefill));
-  out.set("prompt_per_token_ms", per(phases.prefill, static_cast<double>(prompt_n), 1));
-  out.set("prompt_per_second", per(static_cast<double>(prompt_n), phases.prefill, 1e3));
-  out.set("predicted_n", json::Value::integer(predicted_n));
-  out.set("predicted_ms", ms(phases.decode));
-  out.set("predicted_per_token_ms", per(phases.decode, static_cast<double>(predicted_n), 1));
-  out.set("predicted_per_second", per(static_cast<double>(predicted_n), phases.decode, 1e3));
-  if (f.drafts.n_rounds > 0) {
-    out.set("draft_n", json::Value::integer(f.drafts.n_drafted));
-    out.set("draft_n_accepted", json::Value::integer(f.drafts.n_accepted));
+  out.set("cache_n", json::Value::integer(counts.n_cached));
+  out.set("prompt_n", json::Value::integer(static_cast<int64_t>(prompt_n)));
+  out.set("prompt_ms", ms(longest.prefill));
+  out.set("prompt_per_token_ms", per(longest.prefill, prompt_n, 1));
+  out.set("prompt_per_second", per(prompt_n, longest.prefill, 1e3));
+  out.set("predicted_n", json::Value::integer(counts.n_reply));
+  out.set("predicted_ms", ms(longest.decode));
+  out.set("predicted_per_token_ms", per(longest.decode, predicted_n, 1));
+  out.set("predicted_per_second", per(predicted_n, longest.decode, 1e3));
+  if (const DraftFigures drafts = drafts_of(choices); drafts.n_rounds > 0) {
+    out.set("draft_n", json::Value::integer(drafts.n_drafted));
+    out.set("draft_n_accepted", json::Value::integer(drafts.n_accepted));
   }
   return out;
 }
 
-json::Value extras_of(const ReplyHead& head, const ReplyMachine& machine, const ReplyEnd& end) {
-  const EngineEvent& f = end.finished;
-  const Phases phases = phases_of(f);
+namespace {
+
+// What differs from choice to choice: one value, or an array of several.
+template <class Of>
+json::Value each(size_t n, const Of& of) {
+  if (n == 1) return of(size_t{0});
+  json::Value out = json::Value::array();
+  for (size_t i = 0; i < n; ++i) out.push(of(i));
+  return out;
+}
+
+}  // namespace
+
+json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  const ReplyCounts counts = counts_of(head, choices);
+  Phases longest;
+  double ttft = 0, gap = 0;
+  for (const FinishedChoice& choice : choices) {
+    const EngineEvent& f = choice.end.finished;
+    const Phases phases = phases_of(f);
+    longest.queue = std::max(longest.queue, phases.queue);
+    longest.prefill = std::max(longest.prefill, phases.prefill);
+    longest.decode = std::max(longest.decode, phases.decode);
+    const int64_t first = f.first_token_ns == 0 ? f.finished_ns : f.first_token_ns;
+    const double own = ms_between(head.arrived_ns, first);
+    ttft = ttft == 0 ? own : std::min(ttft, own);
+    gap = std::max(gap, static_cast<double>(f.gap_max_ns) / 1e6);
+  }
+  const DraftFigures drafts = drafts_of(choices);
   json::Value accepted = json::Value::array();
-  for (size_t i = 0; i < f.drafts.drafted_at.size() && f.drafts.drafted_at[i] > 0; ++i)
-    accepted.push(per(static_cast<double>(f.drafts.accepted_at[i]),
-                      static_cast<double>(f.drafts.drafted_at[i]), 1));
-  const int64_t first = f.first_token_ns == 0 ? f.finished_ns : f.first_token_ns;
+  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i)
+    accepted.push(per(static_cast<double>(drafts.accepted_at[i]),
+                      static_cast<double>(drafts.drafted_at[i]), 1));
+  const size_t n = choices.size();
   json::Value out = json::Value::object();
-  out.set("seed", json::Value::unsigned_integer(head.seed));
-  out.set("token_sha256", json::Value::string(token_sha256(machine.token_ids())));
-  out.set("prompt_sha256", json::Value::string(token_sha256(head.prompt_tokens)));
-  out.set("finish_detail", json::Value::string(std::string(detail_of(end.cause))));
-  out.set("max_tokens_applied", json::Value::integer(head.max_tokens_applied));
-  out.set("queue_ms", ms(phases.queue));
-  out.set("prefill_ms", ms(phases.prefill));
-  out.set("decode_ms", ms(phases.decode));
-  out.set("ttft_ms", ms(ms_between(head.arrived_ns, first)));
-  out.set("gap_max_ms", ms(static_cast<double>(f.gap_max_ns) / 1e6));
-  out.set("rounds", json::Value::integer(f.drafts.n_rounds + f.drafts.n_plain_steps));
-  out.set("rounds_plain", json::Value::integer(f.drafts.n_plain_steps));
-  out.set("accept_length", accept_length_of(f.drafts));
+  out.set("seed", each(n, [&](size_t i) { return json::Value::unsigned_integer(head.seeds[i]); }));
+  out.set("token_sha256", each(n, [&](size_t i) {
+            return json::Value::string(token_sha256(choices[i].machine->token_ids()));
+          }));
+  out.set("prompt_sha256", each(head.prompts.size(), [&](size_t i) {
+            return json::Value::string(token_sha256(head.prompts[i]));
+          }));
+  out.set("finish_detail", each(n, [&](size_t i) {
+            return json::Value::string(std::string(detail_of(choices[i].end.cause)));
+          }));
+  out.set("max_tokens_applied", each(head.prompts.size() == 1 ? 1 : n, [&](size_t i) {
+            return json::Value::integer(head.max_tokens_applied[i]);
+          }));
+  out.set("queue_ms", ms(longest.queue));
+  out.set("prefill_ms", ms(longest.prefill));
+  out.set("decode_ms", ms(longest.decode));
+  out.set("ttft_ms", ms(ttft));
+  out.set("gap_max_ms", ms(gap));
+  out.set("rounds", json::Value::integer(drafts.n_rounds + drafts.n_plain_steps));
+  out.set("rounds_plain", json::Value::integer(drafts.n_plain_steps));
+  out.set("accept_length", accept_length_of(drafts));
   out.set("accepted_per_position", std::move(accepted));
-  out.set("draft_ms", ms(static_cast<double>(f.drafts.draft_ns) / 1e6));
-  out.set("cached_from", json::Value::string(f.n_cached > 0 ? "ram" : "none"));
+  out.set("draft_ms", ms(static_cast<double>(drafts.draft_ns) / 1e6));
+  out.set("cached_from", json::Value::string(counts.n_cached > 0 ? "ram" : "none"));
   out.set("replayed_tokens", json::Value::integer(0));
   out.set("loop_guard", json::Value::boolean(false));
   return out;

@@ -1,4 +1,4 @@
-// What a dialect prints of one reply: codecs turn the same pieces into events or one body.
+// What a dialect prints of a reply: codecs turn the same pieces into events or one body.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace roost {
 
 // Why a reply ended, before a dialect names it.
-enum class FinishCause { kEos, kStopString, kStopToken, kMaxTokens, kContext };
+enum class FinishCause { kEos, kStopString, kStopToken, kMaxTokens, kContext, kCallLimit };
 
 // Facts known when a request is admitted.
 struct ReplyHead {
@@ -23,13 +23,17 @@ struct ReplyHead {
   int64_t created = 0;   // Unix seconds
   std::string model_id;  // the served id
   std::string fingerprint;
-  uint64_t seed = 0;
-  int64_t max_tokens_applied = 0;
-  std::vector<int32_t> prompt_tokens;
+  std::string request_id;
+  std::vector<std::vector<int32_t>> prompts;  // token ids; each has as many choices as the others
+  std::vector<uint64_t> seeds;                // of each choice
+  std::vector<int64_t> max_tokens_applied;    // of each choice
   int64_t arrived_ns = 0;
+  const Tokenizer* tokenizer = nullptr;
+
+  int64_t n_prompt_tokens() const;
 };
 
-// Facts known at its end.
+// Facts known at the end of a choice.
 struct ReplyEnd {
   FinishCause cause = FinishCause::kEos;
   std::string stop_string;  // kStopString
@@ -37,27 +41,45 @@ struct ReplyEnd {
   EngineEvent finished;     // counts and times
 };
 
+struct FinishedChoice {
+  const ReplyMachine* machine = nullptr;
+  ReplyEnd end;
+};
+
 class ReplyCodec {
  public:
   virtual ~ReplyCodec() = default;
 
-  virtual std::string first_event() = 0;  // sent before any waiting
-  virtual std::string idle_event() = 0;   // sent when nothing else was for a while
-  virtual std::string piece_event(const ReplyPiece& piece) = 0;  // empty: nothing to say
-  // All that follows the last piece. `rest` holds what the end released.
-  virtual std::string last_events(const ReplyPiece& rest, const ReplyMachine& machine,
-                                  const ReplyEnd& end) = 0;
+  // The first events tell how much of the prompt was cached: they wait until it is run.
+  virtual bool waits_for_start() const { return false; }
+  virtual std::string first_events(int64_t n_cached) = 0;
+  virtual std::string idle_event() = 0;  // sent when nothing else was for a while
+  virtual std::string piece_events(size_t choice, const ReplyPiece& piece,
+                                   const ReplyMachine& machine) = 0;  // empty: nothing to say
+  // The end of one choice, behind its last piece. is_last: no other one is in work.
+  virtual std::string choice_end(size_t choice, const FinishedChoice& finished, bool is_last) = 0;
+  // The end of the stream, behind all choices.
+  virtual std::string last_events(const std::vector<FinishedChoice>& choices) = 0;
   virtual std::string error_event(const Error& error) = 0;  // after the first byte
-  virtual std::string whole(const ReplyMachine& machine, const ReplyEnd& end) = 0;
+  virtual std::string whole(const std::vector<FinishedChoice>& choices) = 0;
 };
 
-// "eos", "stop_string", "stop_token", "max_tokens", "context".
+// "eos", "stop_string", "stop_token", "max_tokens", "context", "call_limit".
 std::string_view detail_of(FinishCause cause);
+bool is_length(FinishCause cause);
+
+// Sums over the choices. Prompt tokens are counted once for all choices of a prompt.
+struct ReplyCounts {
+  int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
+};
+ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 
 // The objects that all dialects carry (docs/SERVER.md, extras in the reply).
 // Tokens per round or plain step behind the first token; null where nothing was drafted.
 json::Value accept_length_of(const DraftFigures& drafts);
-json::Value timings_of(const ReplyMachine& machine, const ReplyEnd& end);
-json::Value extras_of(const ReplyHead& head, const ReplyMachine& machine, const ReplyEnd& end);
+json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
+json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
+
+json::Value ids_value(const std::vector<int32_t>& ids);
 
 }  // namespace roost

@@ -2,116 +2,206 @@
 #include "server/reply_session.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace roost {
 
-ReplySession::ReplySession(ReplySetup setup)
-    : setup_(std::move(setup)), machine_(setup_.model->tokenizer, setup_.reply) {}
+ReplySession::ReplySession(ReplySetup setup) : setup_(std::move(setup)) {
+  choices_.reserve(setup_.choices.size());
+  for (ChoiceSetup& choice : setup_.choices)
+    choices_.emplace_back(setup_.model->tokenizer, std::move(choice.reply),
+                          choice.is_max_tokens_clamped);
+}
 
-Result<void> ReplySession::start(EngineRequest request) {
+Result<void> ReplySession::submit(size_t idx) {
+  if (setup_.choices[idx].work.new_tokens_max == 0) {
+    submit_nothing(idx);
+    return {};
+  }
   // The engine's thread only posts: the exchange's executor does all the work on text.
-  EventSink sink = [self = shared_from_this()](const EngineEvent& event) {
+  EventSink sink = [self = shared_from_this(), idx](const EngineEvent& event) {
     // A network thread that cannot keep up must not let events pile up without bound.
     if (event.kind == EngineEvent::Kind::kTokens && self->n_posted_ >= limits::kPostedEventsMax) {
       self->is_overrun_ = true;
       return;
     }
     ++self->n_posted_;
-    self->setup_.exchange->post([self, event] {
+    self->setup_.exchange->post([self, idx, event] {
       --self->n_posted_;
-      self->on_event(event);
+      self->on_event(idx, event);
     });
   };
-  ROOST_TRY(engine_id_, setup_.model->engine->submit(std::move(request), std::move(sink)));
+  ROOST_TRY(choices_[idx].engine_id,
+            setup_.model->engine->submit(std::move(setup_.choices[idx].work), std::move(sink)));
+  return {};
+}
+
+// A reply of no tokens, which is its prompt alone: the engine is not asked.
+void ReplySession::submit_nothing(size_t idx) {
+  EngineEvent event;
+  event.kind = EngineEvent::Kind::kFinished;
+  event.finish = Finish::kLength;
+  event.n_prompt = static_cast<int64_t>(setup_.choices[idx].work.prompt.size());
+  setup_.exchange->post([self = shared_from_this(), idx, event] { self->on_event(idx, event); });
+}
+
+Result<void> ReplySession::start() {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Result<void> submitted = submit(i);
+    if (submitted) continue;
+    is_refused_ = true;
+    cancel_engine();
+    return submitted;
+  }
   setup_.exchange->on_gone([weak = weak_from_this()] {
     const std::shared_ptr<ReplySession> self = weak.lock();
     if (!self) return;
     self->is_client_gone_ = true;
-    self->setup_.model->engine->cancel(*self->engine_id_);
+    self->cancel_engine();
   });
-  if (setup_.is_stream) {
-    setup_.exchange->begin_stream(setup_.headers, setup_.codec->idle_event());
-    setup_.exchange->write(setup_.codec->first_event());
-  }
+  if (!setup_.is_stream) return {};
+  setup_.exchange->begin_stream(setup_.headers, [weak = weak_from_this()] {
+    const std::shared_ptr<ReplySession> self = weak.lock();
+    return self ? self->setup_.codec->idle_event() : std::string();
+  });
+  if (!setup_.codec->waits_for_start()) begin_events(0);
   return {};
 }
 
-void ReplySession::cancel(Error why) {
-  cancelled_by_ = std::move(why);
-  setup_.model->engine->cancel(*engine_id_);
+void ReplySession::cancel_engine() {
+  for (const Choice& choice : choices_)
+    if (choice.engine_id && !choice.end) setup_.model->engine->cancel(*choice.engine_id);
 }
 
-void ReplySession::on_event(const EngineEvent& event) {
-  if (is_overrun_ && !cancelled_by_ && !is_client_gone_)
+void ReplySession::cancel(Error why) {
+  if (!failed_by_) failed_by_ = std::move(why);
+  cancel_engine();
+}
+
+void ReplySession::begin_events(int64_t n_cached) {
+  if (!setup_.is_stream || std::exchange(has_begun_, true)) return;
+  setup_.exchange->write(setup_.codec->first_events(n_cached));
+}
+
+void ReplySession::on_event(size_t idx, const EngineEvent& event) {
+  if (is_refused_) return;
+  if (is_overrun_ && !failed_by_ && !is_client_gone_)
     cancel(Error{Refusal::QueueFull, std::to_string(limits::kPostedEventsMax) +
                                          " events of this reply wait to be sent"});
-  if (event.kind == EngineEvent::Kind::kTokens) on_tokens(event);
-  if (event.kind == EngineEvent::Kind::kFinished) on_finished(event);
+  begin_events(event.n_cached);
+  if (event.kind == EngineEvent::Kind::kStarted && phase_ == ReplyPhase::kQueue)
+    phase_ = ReplyPhase::kPrefill;
+  if (event.kind == EngineEvent::Kind::kTokens) phase_ = ReplyPhase::kDecode;
+  Choice& choice = choices_[idx];
+  if (event.kind == EngineEvent::Kind::kTokens) on_tokens(choice, idx, event);
+  if (event.kind == EngineEvent::Kind::kFinished) on_finished(choice, idx, event);
 }
 
-void ReplySession::on_tokens(const EngineEvent& event) {
-  if (machine_.has_stopped() || is_client_gone_ || is_overrun_) return;
-  const ReplyPiece piece = machine_.push(event.tokens);
-  if (setup_.is_stream) setup_.exchange->write(setup_.codec->piece_event(piece));
-  if (machine_.has_stopped()) setup_.model->engine->cancel(*engine_id_);
+void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& event) {
+  n_kept_ += static_cast<int64_t>(event.tokens.size());
+  if (setup_.on_round) {
+    const int64_t now = setup_.clock->now_ns();
+    if (choice.last_round_ns != 0)
+      setup_.on_round(static_cast<double>(now - choice.last_round_ns) / 1e9, event.tokens.size());
+    choice.last_round_ns = now;
+  }
+  if (choice.machine.has_stopped() || is_client_gone_ || failed_by_) return;
+  const ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
+  if (setup_.is_stream)
+    setup_.exchange->write(setup_.codec->piece_events(idx, piece, choice.machine));
+  if (choice.machine.has_stopped()) setup_.model->engine->cancel(*choice.engine_id);
 }
 
-ReplyEnd ReplySession::end_of(const EngineEvent& event) const {
+ReplyEnd ReplySession::end_of(const Choice& choice, const EngineEvent& event) const {
   ReplyEnd end;
   end.finished = event;
-  if (machine_.has_stopped()) {
+  if (choice.machine.matched_stop()) {
     end.cause = FinishCause::kStopString;
-    end.stop_string = *machine_.matched_stop();
+    end.stop_string = *choice.machine.matched_stop();
+  } else if (choice.machine.has_stopped()) {
+    end.cause = FinishCause::kCallLimit;
   } else if (event.finish == Finish::kEndToken) {
     const std::vector<int32_t>& own = setup_.stop_tokens;
     const bool is_own = std::find(own.begin(), own.end(), event.end_token) != own.end();
     end.cause = is_own ? FinishCause::kStopToken : FinishCause::kEos;
     if (is_own) end.stop_token = event.end_token;
   } else {
-    const bool is_context = event.finish == Finish::kContext || setup_.is_max_tokens_clamped;
+    const bool is_context = event.finish == Finish::kContext || choice.is_max_tokens_clamped;
     end.cause = is_context ? FinishCause::kContext : FinishCause::kMaxTokens;
   }
   return end;
 }
 
-void ReplySession::on_finished(const EngineEvent& event) {
-  const bool had_stopped = machine_.has_stopped();
-  const ReplyPiece rest = machine_.finish();
-  if (is_client_gone_) {
-    setup_.on_done("gone", machine_, event);
-  } else if (had_stopped) {
-    succeed(rest, event);
-  } else if (event.finish == Finish::kError) {
-    fail(event.error.value_or(Error{Refusal::EngineNonfinite, ""}), event);
-  } else if (event.finish == Finish::kCancelled) {
-    fail(cancelled_by_.value_or(Error{Refusal::ServerDraining, ""}), event);
-  } else {
-    succeed(rest, event);
+void ReplySession::on_finished(Choice& choice, size_t idx, const EngineEvent& event) {
+  const bool had_stopped = choice.machine.has_stopped();
+  choice.end = end_of(choice, event);
+  ++n_ended_;
+  const bool is_failure =
+      !had_stopped && (event.finish == Finish::kError || event.finish == Finish::kCancelled);
+  if (is_failure && !failed_by_ && !is_client_gone_) {
+    // The other choices of the request end with this one.
+    cancel(event.error.value_or(Error{
+        event.finish == Finish::kError ? Refusal::EngineNonfinite : Refusal::ServerDraining, ""}));
   }
+  if (!is_failure && !failed_by_ && !is_client_gone_) end_choice(choice, idx);
+  if (n_ended_ < choices_.size()) return;
+  if (is_client_gone_)
+    done("gone", false);
+  else if (failed_by_)
+    fail(*failed_by_);
+  else
+    succeed();
 }
 
-void ReplySession::fail(const Error& error, const EngineEvent& event) {
+// What was held is decided, and the choice says why it ended.
+void ReplySession::end_choice(Choice& choice, size_t idx) {
+  const bool is_cut = is_length(choice.end->cause);
+  const ReplyPiece rest = choice.machine.finish(is_cut);
+  if (choice.machine.matched_stop() && choice.end->cause != FinishCause::kStopString) {
+    choice.end->cause = FinishCause::kStopString;  // it showed in what was held
+    choice.end->stop_string = *choice.machine.matched_stop();
+  }
+  if (!setup_.is_stream) return;
+  const bool is_last = n_ended_ == choices_.size();
+  std::string bytes = setup_.codec->piece_events(idx, rest, choice.machine);
+  bytes += setup_.codec->choice_end(idx, {&choice.machine, *choice.end}, is_last);
+  setup_.exchange->write(std::move(bytes));
+}
+
+void ReplySession::fail(const Error& error) {
   if (setup_.is_stream) {
     setup_.exchange->write(setup_.codec->error_event(error));
     setup_.exchange->end_stream(false);
   } else {
     setup_.exchange->respond(setup_.refuse(error));
   }
-  setup_.on_done(std::string(code_of(error.refusal)), machine_, event);
+  done(std::string(code_of(error.refusal)), true);
 }
 
-void ReplySession::succeed(const ReplyPiece& rest, const EngineEvent& event) {
-  const ReplyEnd end = end_of(event);
+void ReplySession::succeed() {
+  std::vector<FinishedChoice> finished;
+  for (const Choice& choice : choices_) finished.push_back({&choice.machine, *choice.end});
   if (setup_.is_stream) {
-    setup_.exchange->write(setup_.codec->last_events(rest, machine_, end));
+    setup_.exchange->write(setup_.codec->last_events(finished));
     setup_.exchange->end_stream(true);
   } else {
     HttpResponse response;
     response.headers = setup_.headers;
-    response.body = setup_.codec->whole(machine_, end);
+    response.body = setup_.codec->whole(finished);
     setup_.exchange->respond(std::move(response));
   }
-  setup_.on_done(std::string(detail_of(end.cause)), machine_, event);
+  done(std::string(detail_of(finished.front().end.cause)), false);
+}
+
+void ReplySession::done(std::string name, bool is_error) {
+  ReplyOutcome outcome;
+  outcome.name = std::move(name);
+  outcome.is_error = is_error;
+  outcome.is_gone = is_client_gone_;
+  outcome.phase = phase_;
+  for (const Choice& choice : choices_)
+    if (choice.end) outcome.choices.push_back({&choice.machine, *choice.end});
+  setup_.on_done(outcome);
 }
 
 }  // namespace roost

@@ -1,5 +1,5 @@
-// One generating request from its admission to its last byte: engine events in, events of a dialect
-// out on the exchange.
+// One generating request from its admission to its last byte: engine events of its choices in,
+// events of a dialect out on the exchange.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "server/http_server.h"
 #include "server/reply.h"
@@ -16,18 +18,36 @@
 
 namespace roost {
 
+struct ChoiceSetup {
+  ReplyOptions reply;
+  EngineRequest work;
+  bool is_max_tokens_clamped = false;
+};
+
+enum class ReplyPhase { kQueue, kPrefill, kDecode };
+
+// How a request ended: what the log and the metrics say of it.
+struct ReplyOutcome {
+  std::string name;  // "eos", …, "gone", or the code of a refusal
+  bool is_error = false, is_gone = false;
+  ReplyPhase phase = ReplyPhase::kQueue;  // how far it was
+  std::vector<FinishedChoice> choices;    // those that have ended
+};
+
 // What the service tells the session, and what it wants to hear.
 struct ReplySetup {
   std::shared_ptr<const ServedModel> model;
   std::shared_ptr<HttpExchange> exchange;
   std::unique_ptr<ReplyCodec> codec;
-  ReplyOptions reply;
+  std::vector<ChoiceSetup> choices;
   std::vector<int32_t> stop_tokens;  // the request's own
-  bool is_max_tokens_clamped = false;
   bool is_stream = false;
   HttpHeaders headers;
   std::function<HttpResponse(const Error&)> refuse;  // a plain HTTP error
-  std::function<void(const std::string& outcome, const ReplyMachine&, const EngineEvent&)> on_done;
+  std::function<void(const ReplyOutcome&)> on_done;
+  // Called with every round but a choice's first: seconds since the one before, and its tokens.
+  std::function<void(double seconds, size_t n_tokens)> on_round;  // may be empty
+  const Clock* clock = nullptr;                                   // needed with on_round
 };
 
 // All members run on the exchange's executor, but for the sink that the engine calls: it posts.
@@ -35,24 +55,46 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
  public:
   explicit ReplySession(ReplySetup setup);
 
-  // Submits and, for a stream, sends the head and the first event. A refusal leaves the exchange
-  // untouched.
-  Result<void> start(EngineRequest request);
+  // Submits all choices and, for a stream, sends the head and the first events. A refusal leaves
+  // the exchange untouched and no choice behind.
+  Result<void> start();
   void cancel(Error why);  // ends the reply with this error
 
+  // Any thread.
+  ReplyPhase phase() const { return phase_; }
+  int64_t n_kept() const { return n_kept_; }
+
  private:
-  void on_event(const EngineEvent& event);
-  void on_tokens(const EngineEvent& event);
-  void on_finished(const EngineEvent& event);
-  ReplyEnd end_of(const EngineEvent& event) const;
-  void fail(const Error& error, const EngineEvent& event);
-  void succeed(const ReplyPiece& rest, const EngineEvent& event);
+  struct Choice {
+    explicit Choice(const Tokenizer& tokenizer, ReplyOptions options, bool is_clamped)
+        : machine(tokenizer, std::move(options)), is_max_tokens_clamped(is_clamped) {}
+    ReplyMachine machine;
+    bool is_max_tokens_clamped = false;
+    std::optional<Engine::RequestId> engine_id;
+    std::optional<ReplyEnd> end;
+    int64_t last_round_ns = 0;
+  };
+
+  Result<void> submit(size_t idx);
+  void submit_nothing(size_t idx);
+  void cancel_engine();
+  void on_event(size_t idx, const EngineEvent& event);
+  void begin_events(int64_t n_cached);
+  void on_tokens(Choice& choice, size_t idx, const EngineEvent& event);
+  void on_finished(Choice& choice, size_t idx, const EngineEvent& event);
+  ReplyEnd end_of(const Choice& choice, const EngineEvent& event) const;
+  void fail(const Error& error);
+  void end_choice(Choice& choice, size_t idx);
+  void succeed();
+  void done(std::string name, bool is_error);
 
   ReplySetup setup_;
-  ReplyMachine machine_;
-  std::optional<Engine::RequestId> engine_id_;
-  std::optional<Error> cancelled_by_;
-  bool is_client_gone_ = false;
+  std::vector<Choice> choices_;
+  size_t n_ended_ = 0;
+  std::optional<Error> failed_by_;  // the first reason; others may follow from it
+  bool is_client_gone_ = false, is_refused_ = false, has_begun_ = false;
+  std::atomic<ReplyPhase> phase_ = ReplyPhase::kQueue;
+  std::atomic<int64_t> n_kept_ = 0;
   std::atomic<int> n_posted_ = 0;         // events on their way to the executor
   std::atomic<bool> is_overrun_ = false;  // some were dropped: the reply cannot end well
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "server/version.h"
 
 namespace roost {
@@ -13,7 +14,27 @@ std::string fingerprint_of(const ServedModel& model) {
   return fmt::format("roost-{}-{}", kVersion, model.digest.substr(0, 8));
 }
 
+namespace {
+
+ReasoningBudget budget_form_of(const Tokenizer& tokenizer) {
+  ReasoningBudget out;
+  out.open_token = tokenizer.find_added("<think>").value_or(-1);
+  out.close_token = tokenizer.find_added("</think>").value_or(-1);
+  out.closing = tokenizer.encode("\n</think>\n\n");
+  out.closing_after_newline = tokenizer.encode("</think>\n\n");
+  std::vector<bool> ends_in_newline;
+  for (Token id = 0; id < tokenizer.n_tokens(); ++id)
+    ends_in_newline.push_back(tokenizer.bytes_of(id).ends_with('\n'));
+  out.ends_in_newline = std::make_shared<const std::vector<bool>>(std::move(ends_in_newline));
+  return out;
+}
+
+}  // namespace
+
 void derive_rules(ServedModel& model, const std::string& template_source) {
+  model.template_source = template_source;
+  model.template_sha256 = sha256_hex(std::as_bytes(std::span(template_source)));
+  model.budget_form = budget_form_of(model.tokenizer);
   model.rules.n_tokens = model.tokenizer.n_tokens();
   model.rules.template_variables = model.chat_template.variables();
   model.rules.model_ids = model.ids;
@@ -39,6 +60,16 @@ SampleParams sample_params_of(const GenerationFields& fields, const SamplingDefa
   const int64_t top_k = fields.top_k.value_or(defaults.top_k);
   out.top_k = static_cast<int32_t>(std::clamp<int64_t>(top_k, 0, INT32_MAX));
   out.seed = seed;
+  return out;
+}
+
+LogitAdjust logit_adjust_of(const GenerationFields& fields, const SamplingDefaults& defaults) {
+  LogitAdjust out;
+  out.bias = fields.logit_bias;
+  out.presence = fields.presence_penalty.value_or(defaults.presence_penalty);
+  out.frequency = fields.frequency_penalty.value_or(defaults.frequency_penalty);
+  out.repetition = fields.repetition_penalty.value_or(defaults.repetition_penalty);
+  out.min_tokens = fields.min_tokens;
   return out;
 }
 

@@ -17,6 +17,7 @@ namespace roost {
 // Values of sampling fields that a request leaves out.
 struct SamplingDefaults {
   double temperature = 1, top_p = 1, min_p = 0;
+  double presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
   int64_t top_k = 0;
 };
 
@@ -25,9 +26,11 @@ struct ServedModel {
   std::string digest;            // hex, of the configuration and the tensors' names and shapes
   Tokenizer tokenizer;
   ChatTemplate chat_template;
+  std::string template_source, template_sha256;
   RequestRules rules;
   std::vector<std::string> added_tokens;  // texts that would be control tokens in a prompt
   std::vector<int32_t> end_tokens;
+  ReasoningBudget budget_form;  // how this model's reasoning is closed; without a bound
   SamplingDefaults defaults;
   std::optional<bool> thinking;  // the server's default; absent: the template's
   bool has_drafter = false;
@@ -39,12 +42,15 @@ struct ServedModel {
 // "roost-<version>-<first 8 digits of the digest>".
 std::string fingerprint_of(const ServedModel& model);
 
-// Fills rules and added_tokens from the tokenizer, the template and its source.
+// Fills rules, added_tokens, budget_form and the template's members from the tokenizer, the
+// template and its source.
 void derive_rules(ServedModel& model, const std::string& template_source);
 
 // How a request is sampled: its own values, else the defaults; a missing seed is drawn by the
 // caller.
 SampleParams sample_params_of(const GenerationFields& fields, const SamplingDefaults& defaults,
                               uint64_t seed);
+
+LogitAdjust logit_adjust_of(const GenerationFields& fields, const SamplingDefaults& defaults);
 
 }  // namespace roost

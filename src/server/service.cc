@@ -6,23 +6,16 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/error_body.h"
-#include "server/model_list.h"
-#include "server/openai_chat.h"
-#include "server/page.h"
-#include "server/prompt.h"
-#include "server/version.h"
+#include "server/service_call.h"
 
 namespace roost {
 
 namespace {
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
 constexpr size_t kIgnoredBytesMax = 2048;
-constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON reader keeps exact
 
 // Protocols of other kinds of model.
 constexpr std::string_view kNotOffered[] = {
@@ -30,11 +23,6 @@ constexpr std::string_view kNotOffered[] = {
     "/v1/images",     "/v1/files",  "/v1/batches", "/v1/fine_tuning", "/v1/realtime",
 };
 constexpr std::string_view kProbePaths[] = {"/health", "/ready", "/metrics", "/version"};
-
-bool is_printable_label(std::string_view s) {
-  return !s.empty() && s.size() <= limits::kLabelBytesMax &&
-         std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x21 && c <= 0x7E; });
-}
 
 // Bytes that a header may carry as they are; the rest is percent-encoded.
 std::string header_encoded(std::string_view s) {
@@ -56,23 +44,6 @@ std::string ignored_header(const std::vector<std::string>& pointers) {
     if (out.size() + one.size() + 1 > kIgnoredBytesMax) break;
     if (!out.empty()) out += ',';
     out += one;
-  }
-  return out;
-}
-
-std::string percent_decoded(std::string_view s) {
-  const auto hex = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  std::string out;
-  for (size_t i = 0; i < s.size(); ++i) {
-    const bool is_escape =
-        s[i] == '%' && i + 2 < s.size() && hex(s[i + 1]) >= 0 && hex(s[i + 2]) >= 0;
-    out += is_escape ? static_cast<char>(hex(s[i + 1]) * 16 + hex(s[i + 2])) : s[i];
-    if (is_escape) i += 2;
   }
   return out;
 }
@@ -115,6 +86,30 @@ std::pair<std::string, std::string> split_host(std::string_view host) {
   return {lower_case(host.substr(0, colon)), std::string(host.substr(colon + 1))};
 }
 
+}  // namespace
+
+bool is_printable_label(std::string_view s) {
+  return !s.empty() && s.size() <= limits::kLabelBytesMax &&
+         std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x21 && c <= 0x7E; });
+}
+
+std::string percent_decoded(std::string_view s) {
+  const auto hex = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < s.size(); ++i) {
+    const bool is_escape =
+        s[i] == '%' && i + 2 < s.size() && hex(s[i + 1]) >= 0 && hex(s[i + 2]) >= 0;
+    out += is_escape ? static_cast<char>(hex(s[i + 1]) * 16 + hex(s[i + 2])) : s[i];
+    if (is_escape) i += 2;
+  }
+  return out;
+}
+
 HttpResponse json_response(int status, const json::Value& body) {
   HttpResponse out;
   out.status = status;
@@ -122,31 +117,21 @@ HttpResponse json_response(int status, const json::Value& body) {
   return out;
 }
 
-json::Value status_object(const char* status) {
-  json::Value out = json::Value::object();
-  out.set("status", json::Value::string(status));
-  return out;
-}
-
-}  // namespace
-
-struct Service::Call {
-  HttpRequest request;
-  std::shared_ptr<HttpExchange> exchange;
-  std::string request_id;
-  ParseNotes notes;
-  int64_t arrived_ns = 0;
-};
-
-struct Service::Route {
-  std::string_view method, path;
-  void (Service::*handler)(Call&);
-};
-
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> kRoutes = {
       {"POST", "/v1/chat/completions", &Service::post_chat},
+      {"POST", "/v1/completions", &Service::post_completion},
+      {"POST", "/v1/responses", &Service::post_responses},
+      {"POST", "/v1/responses/input_tokens", &Service::post_input_tokens},
+      {"POST", "/v1/messages", &Service::post_messages},
+      {"POST", "/v1/messages/count_tokens", &Service::post_count_tokens},
       {"GET", "/v1/models", &Service::get_models},
+      {"POST", "/tokenize", &Service::post_tokenize},
+      {"POST", "/detokenize", &Service::post_detokenize},
+      {"POST", "/apply-template", &Service::post_apply_template},
+      {"GET", "/props", &Service::get_props},
+      {"GET", "/requests", &Service::get_requests},
+      {"GET", "/metrics", &Service::get_metrics},
       {"GET", "/health", &Service::get_health},
       {"GET", "/ready", &Service::get_ready},
       {"GET", "/version", &Service::get_version},
@@ -156,7 +141,10 @@ const std::vector<Service::Route>& Service::routes() {
 }
 
 Service::Service(ServiceOptions options, const Clock& clock, Random& random)
-    : options_(std::move(options)), clock_(clock), random_(random) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      random_(random),
+      store_(options_.stored_replies_max, limits::kStoredReplyBytesMax) {}
 
 std::shared_ptr<const ServedModel> Service::model() const {
   const std::lock_guard lock(mutex_);
@@ -185,15 +173,6 @@ size_t Service::n_running() const {
   return running_.size();
 }
 
-void Service::cancel_running(const Error& why) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [id, running] : running_) {
-    running.exchange->post([weak = running.session, why] {
-      if (const std::shared_ptr<ReplySession> session = weak.lock()) session->cancel(why);
-    });
-  }
-}
-
 // ---- Answers
 // --------------------------------------------------------------------------------------
 
@@ -213,35 +192,48 @@ int Service::retry_after_s(Refusal refusal) const {
   return static_cast<int>(std::clamp<int64_t>((reply_ms_ + n * 1000 - 1) / (n * 1000), 1, 60));
 }
 
-HttpResponse Service::refusal_response(const Error& error, std::string_view param) const {
+HttpResponse Service::refusal_response(const Error& error, const Call* call) const {
   HttpResponse out;
   out.status = http_status_of(error.refusal);
-  out.body = openai_error_body(error, param);
+  const std::string_view param = call == nullptr ? "" : std::string_view(call->notes.param);
+  out.body = call != nullptr && call->is_messages()
+                 ? anthropic_error_body(error, param, call->request_id)
+                 : openai_error_body(error, param);
   if (out.status == 429 || out.status == 503)
     out.headers.emplace_back("Retry-After", fmt::to_string(retry_after_s(error.refusal)));
   return out;
 }
 
-HttpResponse Service::refuse(const Error& error) const {
+HttpResponse Service::refuse(const Error& error) {
   log(LogLevel::kInfo, "refused",
       {{"refusal", std::string(code_of(error.refusal))},
        {"status", fmt::to_string(http_status_of(error.refusal))}});
-  HttpResponse out = refusal_response(error, "");
+  metrics_.add(Metric::kRequestsRefused, 1, label("refusal", code_of(error.refusal)));
+  HttpResponse out = refusal_response(error, nullptr);
   out.headers.emplace_back("X-Request-Id", random_base62(random_, 24));
   return out;
 }
 
 void Service::answer(Call& call, HttpResponse response) {
   for (auto& header : common_headers(call)) response.headers.push_back(std::move(header));
+  if (call.is_messages()) response.headers.emplace_back("request-id", call.request_id);
+  const std::string& method = call.request.method;
+  const bool is_known = method == "GET" || method == "POST" || method == "HEAD" ||
+                        method == "DELETE" || method == "OPTIONS";
+  metrics_.add(Metric::kHttpRequests, 1,
+               label("path", call.route) + "," + label("method", is_known ? method : "other") +
+                   "," + label("status", fmt::to_string(response.status)));
   call.exchange->respond(std::move(response));
 }
 
 void Service::answer_refusal(Call& call, const Error& error) {
   log(LogLevel::kInfo, "request",
       {{"request_id", call.request_id},
+       {"key_label", call.caller.label},
        {"status", fmt::to_string(http_status_of(error.refusal))},
        {"refusal", std::string(code_of(error.refusal))}});
-  answer(call, refusal_response(error, call.notes.param));
+  metrics_.add(Metric::kRequestsRefused, 1, label("refusal", code_of(error.refusal)));
+  answer(call, refusal_response(error, &call));
 }
 
 // ---- Routing
@@ -269,6 +261,33 @@ Result<void> Service::check_origin(const HttpRequest& request) const {
                fmt::format("have {}; --allowed-origin adds one", quoted_short(origin))};
 }
 
+namespace {
+
+// The key as clients send it: never in the query.
+std::string_view key_of(const HttpRequest& request) {
+  std::string_view bearer = request.header("authorization");
+  if (lower_case(bearer.substr(0, 7)) == "bearer ") {
+    bearer.remove_prefix(7);
+    while (bearer.starts_with(' ')) bearer.remove_prefix(1);
+    return bearer;
+  }
+  return request.header("x-api-key");
+}
+
+}  // namespace
+
+Result<void> Service::check_key(Call& call) const {
+  if (!options_.keys) return {};
+  const std::string& path = call.request.path;
+  const bool is_open = path == "/" || path == "/health" || path == "/ready" || path == "/version" ||
+                       path == "/app.js" || path == "/app.css" ||
+                       (path == "/metrics" && options_.has_open_metrics) ||
+                       call.request.method == "OPTIONS";
+  if (is_open) return {};
+  ROOST_TRY(call.caller, options_.keys->find(key_of(call.request)));
+  return {};
+}
+
 void Service::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   Call call;
   call.request = std::move(request);
@@ -283,23 +302,59 @@ void Service::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange
     return answer_refusal(call, Error{Refusal::HttpConnections, "only probes are answered now"});
   if (const Result<void> origin = check_origin(call.request); !origin)
     return answer_refusal(call, origin.error());
+  if (const Result<void> key = check_key(call); !key) return answer_refusal(call, key.error());
   dispatch(call);
+}
+
+// Paths that hold an id. True: answered; else *allow names the methods of the path, if it is one.
+bool Service::dispatch_by_id(Call& call, const std::string& method, std::string& allow) {
+  using Handler = void (Service::*)(Call&, std::string_view);
+  const struct {
+    std::string_view prefix, suffix, method, pattern;
+    Handler handler;
+  } kPatterns[] = {
+      {"/v1/responses/", "/input_items", "GET", "/v1/responses/{id}/input_items",
+       &Service::get_input_items},
+      {"/v1/responses/", "/cancel", "POST", "/v1/responses/{id}/cancel", &Service::cancel_response},
+      {"/v1/responses/", "", "GET", "/v1/responses/{id}", &Service::get_response},
+      {"/v1/responses/", "", "DELETE", "/v1/responses/{id}", &Service::delete_response},
+      {"/requests/", "/cancel", "POST", "/requests/{id}/cancel", &Service::cancel_request},
+      {"/v1/models/", "", "GET", "/v1/models/{id}", &Service::get_model},
+  };
+  const std::string_view path = call.request.path;
+  std::string_view matched;
+  for (const auto& one : kPatterns) {
+    const bool is_it = path.starts_with(one.prefix) && path.ends_with(one.suffix) &&
+                       path.size() > one.prefix.size() + one.suffix.size();
+    if (!is_it || (!matched.empty() && one.pattern != matched)) continue;
+    matched = one.pattern;
+    call.route = one.pattern;
+    if (method == one.method) {
+      const std::string id = percent_decoded(
+          path.substr(one.prefix.size(), path.size() - one.prefix.size() - one.suffix.size()));
+      (this->*one.handler)(call, id);
+      return true;
+    }
+    if (!allow.empty()) allow += ", ";
+    allow += one.method;
+    if (one.method == "GET") allow += ", HEAD";
+  }
+  return false;
 }
 
 void Service::dispatch(Call& call) {
   const std::string& path = call.request.path;
   const std::string method = call.request.method == "HEAD" ? "GET" : call.request.method;
-  const bool is_one_model = path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size();
-  std::string allow = is_one_model ? "GET, HEAD" : "";
+  std::string allow;
   for (const Route& route : routes()) {
     if (route.path != path) continue;
+    call.route = route.path;
     if (route.method == method) return (this->*route.handler)(call);
     if (!allow.empty()) allow += ", ";
     allow += route.method;
     if (route.method == "GET") allow += ", HEAD";
   }
-  if (is_one_model && method == "GET")
-    return get_model(call, percent_decoded(path.substr(kModelPrefix.size())));
+  if (allow.empty() && dispatch_by_id(call, method, allow)) return;
   if (!allow.empty()) {
     allow += ", OPTIONS";
     HttpResponse response;
@@ -310,15 +365,22 @@ void Service::dispatch(Call& call) {
       response = refusal_response(
           Error{Refusal::HttpMethod,
                 fmt::format("have {}, want {}", quoted_short(call.request.method), allow)},
-          "");
+          &call);
     }
     response.headers.emplace_back("Allow", allow);
     return answer(call, std::move(response));
   }
+  answer_unknown_path(call);
+}
+
+void Service::answer_unknown_path(Call& call) {
+  const std::string& path = call.request.path;
   for (const std::string_view prefix : kNotOffered) {
     if (path == prefix || path.starts_with(std::string(prefix) + "/"))
-      return answer_refusal(call, Error{Refusal::EndpointNotOffered,
-                                        "POST /v1/chat/completions and GET /v1/models are served"});
+      return answer_refusal(
+          call, Error{Refusal::EndpointNotOffered,
+                      "POST /v1/chat/completions, /v1/completions, /v1/responses and /v1/messages "
+                      "are served"});
   }
   std::string detail = quoted_short(path);
   for (const Route& route : routes()) {
@@ -329,158 +391,10 @@ void Service::dispatch(Call& call) {
   answer_refusal(call, Error{Refusal::HttpUnknownPath, detail});
 }
 
-// ---- Probes and lists
-// -----------------------------------------------------------------------------
-
-void Service::get_page(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  HttpResponse response;
-  response.content_type = "text/html; charset=utf-8";
-  response.body = start_page(served ? served->ids.front() : "");
-  answer(call, std::move(response));
-}
-
-void Service::get_health(Call& call) {
-  if (is_draining_) return answer(call, json_response(503, status_object("draining")));
-  if (!model()) return answer(call, json_response(503, status_object("loading")));
-  answer(call, json_response(200, status_object("ok")));
-}
-
-void Service::get_ready(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  if (served && !is_draining_ &&
-      served->engine->counts().n_waiting >= static_cast<int32_t>(options_.queue_max))
-    return answer(call, json_response(503, status_object("busy")));
-  get_health(call);
-}
-
-void Service::get_version(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  json::Value out = json::Value::object();
-  out.set("name", json::Value::string("roost"));
-  out.set("version", json::Value::string(std::string(kVersion)));
-  out.set("backend", served ? json::Value::string(served->engine->backend()) : json::Value());
-  answer(call, json_response(200, out));
-}
-
-void Service::get_models(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
-  answer(call, json_response(200, model_list(*served)));
-}
-
-void Service::get_model(Call& call, std::string_view id) {
-  const std::shared_ptr<const ServedModel> served = model();
-  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
-  for (const std::string& own : served->ids)
-    if (own == id) return answer(call, json_response(200, model_entry(*served, own)));
-  answer_refusal(call,
-                 Error{Refusal::UnknownModel, fmt::format("have {}, served is {}", quoted_short(id),
-                                                          quoted_short(served->ids.front()))});
-}
-
-// ---- Chat
-// -----------------------------------------------------------------------------------------
-
-void Service::post_chat(Call& call) {
-  const Result<void> admitted = admit_chat(call);
-  if (!admitted) answer_refusal(call, admitted.error());
-}
-
-Result<void> Service::admit_chat(Call& call) {
-  ROOST_TRY(const std::shared_ptr<const ServedModel> served, model_for_work());
+Result<std::shared_ptr<const ServedModel>> Service::open_body(const Call& call) const {
+  ROOST_TRY(std::shared_ptr<const ServedModel> served, model_for_work());
   ROOST_TRY_DO(check_body_type(call.request));
-  ROOST_TRY(ChatRequest request, parse_openai_chat(call.request.body, served->rules, call.notes));
-  if (!is_printable_label(call.request.header("x-request-id")) &&
-      is_printable_label(request.generation.request_id))
-    call.request_id = request.generation.request_id;
-  ROOST_TRY(Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
-  const auto n_prompt = static_cast<int64_t>(prompt.tokens.size());
-  if (n_prompt == 0) return Error{Refusal::EmptyPrompt, "messages: nothing is left to read"};
-  const int64_t context = served->engine->context_max();
-  ROOST_TRY_DO(check_prompt_fits(n_prompt, context));
-
-  const GenerationFields& fields = request.generation;
-  const int64_t n_free = context - n_prompt;
-  ReplyHead head;
-  head.id = "chatcmpl-" + random_base62(random_, 24);
-  head.created = clock_.unix_seconds();
-  head.model_id = served->ids.front();
-  head.fingerprint = fingerprint_of(*served);
-  head.seed = fields.seed ? *fields.seed : random_.next_u64() % kSeedLimit;
-  head.max_tokens_applied = std::min(fields.max_tokens.value_or(n_free), n_free);
-  head.prompt_tokens = prompt.tokens;
-  head.arrived_ns = call.arrived_ns;
-
-  EngineRequest work;
-  work.prompt = std::move(prompt.tokens);
-  work.new_tokens_max = head.max_tokens_applied;
-  work.sampling = sample_params_of(fields, served->defaults, head.seed);
-  work.stop_tokens = fields.stop_tokens;
-  work.ignore_end_tokens = fields.ignore_end_tokens;
-  work.drafts_max = fields.drafts_max;
-
-  const uint64_t session_id = next_session_id_++;
-  ReplySetup setup;
-  setup.model = served;
-  setup.exchange = call.exchange;
-  setup.reply = {prompt.starts_in_reasoning, fields.stops, fields.keeps_stop_text};
-  setup.stop_tokens = fields.stop_tokens;
-  setup.is_max_tokens_clamped = fields.max_tokens.value_or(INT64_MAX) > n_free;
-  setup.is_stream = request.is_stream;
-  setup.headers = common_headers(call);
-  setup.refuse = [this, headers = setup.headers](const Error& error) {
-    HttpResponse response = refusal_response(error, "");
-    response.headers.insert(response.headers.end(), headers.begin(), headers.end());
-    return response;
-  };
-  setup.on_done = [this, session_id, id = call.request_id, is_stream = request.is_stream](
-                      const std::string& outcome, const ReplyMachine& machine,
-                      const EngineEvent& end) {
-    note_done(session_id, id, is_stream, outcome, machine, end);
-  };
-  setup.codec = make_openai_chat_codec(std::move(head), request);
-
-  const auto session = std::make_shared<ReplySession>(std::move(setup));
-  // Listed first: the reply may be over before start returns.
-  note_running(session_id, {session, call.exchange});
-  Result<void> started = session->start(std::move(work));
-  if (!started) forget(session_id);
-  return started;
-}
-
-void Service::note_running(uint64_t session_id, Running running) {
-  const std::lock_guard lock(mutex_);
-  running_[session_id] = std::move(running);
-}
-
-void Service::forget(uint64_t session_id) {
-  const std::lock_guard lock(mutex_);
-  running_.erase(session_id);
-}
-
-void Service::note_done(uint64_t session_id, const std::string& request_id, bool is_stream,
-                        const std::string& outcome, const ReplyMachine& machine,
-                        const EngineEvent& end) {
-  const auto ms = [](int64_t from, int64_t to) {
-    return from == 0 || to <= from ? int64_t{0} : (to - from) / 1'000'000;
-  };
-  const int64_t total_ms = ms(end.submitted_ns, end.finished_ns);
-  reply_ms_ = (reply_ms_ * 7 + total_ms) / 8;
-  log(LogLevel::kInfo, "request",
-      {{"request_id", request_id},
-       {"dialect", "chat"},
-       {"stream", is_stream ? "1" : "0"},
-       {"outcome", outcome},
-       {"prompt_tokens", fmt::to_string(end.n_prompt)},
-       {"cached_tokens", fmt::to_string(end.n_cached)},
-       {"completion_tokens", fmt::to_string(machine.token_ids().size())},
-       {"reasoning_tokens", fmt::to_string(machine.n_reasoning_tokens())},
-       {"queue_ms", fmt::to_string(ms(end.submitted_ns, end.started_ns))},
-       {"prefill_ms", fmt::to_string(ms(end.started_ns, end.first_token_ns))},
-       {"decode_ms", fmt::to_string(ms(end.first_token_ns, end.finished_ns))},
-       {"token_sha256", token_sha256(machine.token_ids()).substr(0, 12)}});
-  forget(session_id);
+  return served;
 }
 
 }  // namespace roost

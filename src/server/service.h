@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,8 +13,11 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "server/http_server.h"
+#include "server/keys.h"
+#include "server/metrics.h"
 #include "server/reply_session.h"
 #include "server/request_fields.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 
 namespace roost {
@@ -23,6 +27,10 @@ struct ServiceOptions {
   std::vector<std::string> allowed_hosts;    // further names, as in Host without the port
   std::vector<std::string> allowed_origins;  // of pages that may POST
   size_t queue_max = limits::kQueueMax;
+  std::shared_ptr<KeyRing> keys;  // null: everybody may call
+  bool has_open_metrics = false;  // /metrics needs no key
+  bool has_vllm_metrics = true;
+  size_t stored_replies_max = limits::kStoredRepliesMax;  // 0: none
 };
 
 class Service {
@@ -32,10 +40,11 @@ class Service {
 
   // Network threads, on the executor of the exchange.
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  HttpResponse refuse(const Error& error) const;  // refusals made before a request exists
+  HttpResponse refuse(const Error& error);  // refusals made before a request exists
 
   // Any thread.
   void set_port(uint16_t port) { port_ = port; }
+  void set_connection_count(std::function<size_t()> n) { n_connections_ = std::move(n); }
   void serve(std::shared_ptr<const ServedModel> model);  // from then on requests are taken
   void drain();                                          // no new work; /health says so
   size_t n_running() const;
@@ -44,40 +53,87 @@ class Service {
  private:
   struct Route;
   struct Call;  // one request with what its answer needs
+  struct Job;   // a generating request of any dialect
 
   struct Running {
     std::weak_ptr<ReplySession> session;
     std::shared_ptr<HttpExchange> exchange;
+    std::string request_id, reply_id, key_label;
+    const char* dialect = "";
+    bool is_stream = false;
+    int64_t n_prompt = 0, arrived_ns = 0;
   };
 
   static const std::vector<Route>& routes();
   void dispatch(Call& call);
+  bool dispatch_by_id(Call& call, const std::string& method, std::string& allow);
+  void answer_unknown_path(Call& call);
   Result<void> check_origin(const HttpRequest& request) const;
+  Result<void> check_key(Call& call) const;
   std::shared_ptr<const ServedModel> model() const;
   Result<std::shared_ptr<const ServedModel>> model_for_work() const;
+  // The model, and the body is JSON.
+  Result<std::shared_ptr<const ServedModel>> open_body(const Call& call) const;
 
+  // service_utility.cc
   void get_page(Call& call);
   void get_health(Call& call);
   void get_ready(Call& call);
   void get_version(Call& call);
   void get_models(Call& call);
   void get_model(Call& call, std::string_view id);
+  void get_metrics(Call& call);
+  void get_props(Call& call);
+  void get_requests(Call& call);
+  void post_tokenize(Call& call);
+  void post_detokenize(Call& call);
+  void post_apply_template(Call& call);
+  void post_count_tokens(Call& call);
+  void post_input_tokens(Call& call);
+  void cancel_request(Call& call, std::string_view id);
+  void get_response(Call& call, std::string_view id);
+  void get_input_items(Call& call, std::string_view id);
+  void delete_response(Call& call, std::string_view id);
+  void cancel_response(Call& call, std::string_view id);
+  Result<json::Value> tokenize(Call& call);
+  Result<json::Value> detokenize(Call& call);
+  Result<json::Value> apply_template(Call& call);
+  Result<json::Value> count_messages(Call& call);
+  Result<json::Value> count_responses(Call& call);
+  void answer_value(Call& call, const Result<json::Value>& value);
+
+  // service_generate.cc
   void post_chat(Call& call);
+  void post_completion(Call& call);
+  void post_messages(Call& call);
+  void post_responses(Call& call);
   Result<void> admit_chat(Call& call);
+  Result<void> admit_completion(Call& call);
+  Result<void> admit_messages(Call& call);
+  Result<void> admit_responses(Call& call);
+  Result<Job> chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
+                       const ChatRequest& request);
+  Result<void> admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job);
+  ReplyHead head_of(Call& call, const ServedModel& served, const Job& job);
+  std::vector<ChoiceSetup> choices_of(const ServedModel& served, const Job& job,
+                                      const ReplyHead& head);
 
   void answer(Call& call, HttpResponse response);
   void answer_refusal(Call& call, const Error& error);
-  HttpResponse refusal_response(const Error& error, std::string_view param) const;
+  HttpResponse refusal_response(const Error& error, const Call* call) const;
   HttpHeaders common_headers(const Call& call) const;
   int retry_after_s(Refusal refusal) const;
   void note_running(uint64_t session_id, Running running);
   void forget(uint64_t session_id);
-  void note_done(uint64_t session_id, const std::string& request_id, bool is_stream,
-                 const std::string& outcome, const ReplyMachine& machine, const EngineEvent& end);
+  void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
+  bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
 
   const ServiceOptions options_;
   const Clock& clock_;
   Random& random_;
+  Metrics metrics_;
+  ResponseStore store_;
+  std::function<size_t()> n_connections_;
   std::atomic<uint16_t> port_ = 0;
   std::atomic<bool> is_draining_ = false;
   std::atomic<int64_t> reply_ms_ = 1000;  // a running mean of how long replies take

@@ -3,68 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "base/hash.h"
-#include "tests/sim/fake_exchange.h"
-#include "tests/sim/fledgling_text.h"
+#include "tests/sim/dialects.h"
+#include "tests/sim/service_fixture.h"
 
 namespace roost {
 namespace {
 
-class ServiceTest : public testing::Test {
+class ServiceTest : public ServiceFixture {
  protected:
-  ServiceTest() { service_.set_port(8080); }
-
-  // Engines end here, on this thread, when no reply is left that holds one or the service.
-  void TearDown() override {
-    for (const FakeModel& fake : all_) fake.engine->release();
-    while (service_.n_running() > 0) std::this_thread::yield();
-    for (const FakeModel& fake : all_) fake.model->engine.reset();
-    for (const std::shared_ptr<FakeExchange>& exchange : exchanges_) exchange->settle();
-  }
-
-  void serve(FakeEngineOptions options) {
-    fake_ = fledgling_with(std::move(options));
-    all_.push_back(fake_);
-    service_.serve(fake_.model);
-  }
-
-  HttpRequest request(std::string method, std::string path, std::string body = "") {
-    HttpRequest out;
-    out.method = std::move(method);
-    out.path = std::move(path);
-    out.body = std::move(body);
-    out.headers = {{"host", "127.0.0.1:8080"}};
-    if (!out.body.empty()) out.headers.emplace_back("content-type", "application/json");
-    return out;
-  }
-
-  std::shared_ptr<FakeExchange> send(HttpRequest http) {
-    auto exchange = std::make_shared<FakeExchange>();
-    // On the exchange's executor, as a server does; answered or admitted when this returns.
-    exchange->post([this, &http, exchange] { service_.handle(std::move(http), exchange); });
-    exchange->settle();
-    exchanges_.push_back(exchange);
-    return exchange;
-  }
-  std::shared_ptr<FakeExchange> get(const std::string& path) { return send(request("GET", path)); }
   std::shared_ptr<FakeExchange> chat(const std::string& members) {
-    return send(request("POST", "/v1/chat/completions",
-                        R"({"messages":[{"role":"user","content":"Hi"}])" +
-                            (members.empty() ? "" : "," + members) + "}"));
+    return post("/v1/chat/completions", body_of(Dialect::kChat, members));
   }
-  std::string refusal_of(const std::shared_ptr<FakeExchange>& exchange) {
-    const json::Value body = std::move(json::parse(exchange->wait().body)).value();
-    const json::Value* error = body.find("error");
-    return error == nullptr ? "none" : error->find("refusal")->as_string();
-  }
-
-  SeededRandom random_{3};
-  Service service_{ServiceOptions(), system_clock(), random_};
-  FakeModel fake_;
-  std::vector<FakeModel> all_;
-  std::vector<std::shared_ptr<FakeExchange>> exchanges_;
 };
 
 const std::string kReply = "I think.\n</think>\n\nThe answer é😀 is 12.";
@@ -242,7 +192,6 @@ TEST_F(ServiceTest, a_stop_string_cancels_what_the_engine_goes_on_with) {
   FakeEngineOptions options = says("ab ");
   options.is_endless = true;
   options.step = std::chrono::microseconds(20);  // leaves the fake's lock to others now and then
-  options.step = std::chrono::microseconds(20);
   options.context_max = 100'000'000;
   serve(std::move(options));
   EXPECT_EQ(chat(R"("stop":"b a","enable_thinking":false)")->wait().status, 200);
@@ -399,6 +348,44 @@ TEST_F(ServiceTest, a_place_kept_for_probes_answers_nothing_else) {
   models.is_reserve = health.is_reserve = true;
   EXPECT_EQ(refusal_of(send(models)), "http.too_many_connections");
   EXPECT_EQ(send(health)->wait().status, 200);
+}
+
+class KeyedServiceTest : public ServiceFixture {
+ protected:
+  KeyedServiceTest() : ServiceFixture(options()) {}
+
+  static ServiceOptions options() {
+    ServiceOptions out;
+    Result<std::unique_ptr<KeyRing>> keys = KeyRing::create("", "the-one-key", system_clock());
+    EXPECT_TRUE(keys);
+    out.keys = std::move(keys).value();
+    return out;
+  }
+  std::shared_ptr<FakeExchange> send_with(HttpRequest http, const char* name, const char* value) {
+    if (*name != '\0') http.headers.emplace_back(name, value);
+    return send(std::move(http));
+  }
+};
+
+TEST_F(KeyedServiceTest, with_keys_only_those_who_have_one_get_in) {
+  serve(says("x"));
+  const std::string body = body_of(Dialect::kChat);
+  const auto chat = [&](const char* name, const char* value) {
+    return send_with(request("POST", "/v1/chat/completions", body), name, value);
+  };
+  EXPECT_EQ(refusal_of(chat("", "")), "auth.missing");
+  EXPECT_EQ(chat("", "")->wait().status, 401);
+  EXPECT_EQ(refusal_of(chat("authorization", "Bearer another-key")), "auth.invalid");
+  EXPECT_EQ(refusal_of(chat("authorization", "Basic the-one-key")), "auth.missing");
+  EXPECT_EQ(chat("authorization", "Bearer the-one-key")->wait().status, 200);
+  EXPECT_EQ(chat("authorization", "bearer the-one-key")->wait().status, 200);
+  EXPECT_EQ(chat("x-api-key", "the-one-key")->wait().status, 200);
+  EXPECT_EQ(refusal_of(post("/v1/chat/completions?api_key=the-one-key", body)), "auth.missing");
+  EXPECT_EQ(refusal_of(get("/v1/models")), "auth.missing");
+  EXPECT_EQ(refusal_of(get("/metrics")), "auth.missing");
+  EXPECT_EQ(refusal_of(get("/nothing")), "auth.missing");
+  for (const char* open : {"/health", "/ready", "/version", "/"})
+    EXPECT_EQ(get(open)->wait().status, 200) << open;
 }
 
 }  // namespace

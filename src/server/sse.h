@@ -1,4 +1,4 @@
-// Server-sent events: one record per event, comments between them.
+// Server-sent events: one record a line of JSON.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace roost::sse {
 
-std::string data(std::string_view one_line);     // "data: …\n\n"
-std::string comment(std::string_view one_line);  // ": …\n\n"
+std::string data(std::string_view one_line);                          // "data: …\n\n"
+std::string comment(std::string_view one_line);                       // ": …\n\n"
+std::string event(std::string_view type, std::string_view one_line);  // "event: …\ndata: …\n\n"
 
 }  // namespace roost::sse

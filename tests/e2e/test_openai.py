@@ -38,6 +38,12 @@ def collect(stream):
     return out
 
 
+def counts(usage):
+    """What does not depend on the prefix cache."""
+    details = usage.completion_tokens_details
+    return usage.prompt_tokens, usage.completion_tokens, details.reasoning_tokens
+
+
 def test_a_whole_greedy_reply_counts(client):
     reply = ask(client, temperature=0)
     choice = reply.choices[0]
@@ -63,7 +69,7 @@ def test_a_stream_adds_up_to_the_whole_reply(client, thinking, temperature):
     assert stream["reasoning"] == (choice.message.model_extra or {}).get("reasoning_content", "")
     assert stream["finish"] == choice.finish_reason
     assert stream["ids"] == choice.model_extra["token_ids"]
-    assert stream["usage"] == whole.usage
+    assert counts(stream["usage"]) == counts(whole.usage)
     assert stream["roost"]["token_sha256"] == whole.model_extra["roost"]["token_sha256"]
 
 
@@ -78,7 +84,7 @@ def test_reasoning_leaves_under_its_own_name(client):
     hidden = ask(client, messages, {**extra, "include_reasoning": False}, temperature=0, max_tokens=400)
     assert "reasoning_content" not in (hidden.choices[0].message.model_extra or {})
     assert hidden.choices[0].message.content == message.content
-    assert hidden.usage == reply.usage
+    assert counts(hidden.usage) == counts(reply.usage)
 
 
 def test_cut_inside_reasoning_is_all_reasoning(client):
@@ -146,9 +152,6 @@ def test_models_are_listed_and_found(client, server):
 @pytest.mark.parametrize(
     "fields, param",
     [
-        ({"presence_penalty": 0.5}, "presence_penalty"),
-        ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"extra": {"typical_p": 0.5}}, "typical_p"),
     ],

@@ -11,7 +11,7 @@
 #include "server/http_head.h"
 #include "server/openai_chat.h"
 #include "server/prompt.h"
-#include "server/stop_matcher.h"
+#include "text/stop_matcher.h"
 
 namespace {
 

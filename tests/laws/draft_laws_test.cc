@@ -162,7 +162,8 @@ class CoreRun {
   std::vector<Reply> replies(const std::vector<Ask>& asks, size_t together) {
     if (!core_)
       core_ = std::make_unique<EngineCore>(
-          core_options(options_, plan_, target()->config.end_tokens), *runner_, clock_);
+          core_options(options_, plan_, target()->config.end_tokens, target()->config.vocabulary),
+          *runner_, clock_);
     std::vector<Reply> replies(asks.size());
     for (size_t first = 0; first < asks.size(); first += together) {
       for (size_t i = first; i < std::min(first + together, asks.size()); ++i) {

@@ -74,8 +74,8 @@ class Bench {
     plan->n_snapshots = has_cache ? n_snapshots : 0;
     options.context_max = 640;
     runner_ = make_model_runner(weights, options, *plan);
-    core_ =
-        std::make_unique<EngineCore>(core_options(options, *plan, {}), *runner_, system_clock());
+    core_ = std::make_unique<EngineCore>(
+        core_options(options, *plan, {}, weights->config.vocabulary), *runner_, system_clock());
     core_->measure_costs(1);
     if (cache_folder.empty()) return;
     auto files = PrefixFiles::open({.folder = cache_folder,

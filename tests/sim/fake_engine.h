@@ -29,6 +29,7 @@ struct FakeEngineOptions {
   size_t streams_max = 16, queue_max = 64;
   std::chrono::microseconds step{0};  // between events of a request
   std::optional<Error> fails_with;    // instead of the end
+  int64_t n_cached = 0;               // prompt tokens of every request that were cached
 };
 
 class FakeEngine final : public Engine {
@@ -153,6 +154,7 @@ class FakeEngine final : public Engine {
     waiting_.pop_front();
     EngineEvent event;
     event.kind = EngineEvent::Kind::kStarted;
+    event.n_cached = running_.back()->end.n_cached = options_.n_cached;
     running_.back()->end.started_ns = clock_.now_ns();
     running_.back()->sink(event);
   }
@@ -171,6 +173,7 @@ class FakeEngine final : public Engine {
         return true;
       }
       event.tokens.push_back(token);
+      if (work.request.top_logprobs >= 0) event.logprobs.push_back(logprobs_of(work, token));
       ++work.n_sent;
     }
     const bool was_empty = event.tokens.empty();
@@ -179,6 +182,15 @@ class FakeEngine final : public Engine {
     if (!was_empty) return false;
     finish(work, options_.fails_with ? Finish::kError : Finish::kEndToken, options_.end_token);
     return true;
+  }
+
+  // The n-th token of a reply has probability e^-n; the likeliest ones are tokens 0, 1, ….
+  static TokenLogprobs logprobs_of(const Work& work, int32_t) {
+    TokenLogprobs out;
+    out.logprob = -static_cast<float>(work.n_sent + 1);
+    for (int32_t i = 0; i < work.request.top_logprobs; ++i)
+      out.top.push_back({i, -static_cast<float>(i) / 8});
+    return out;
   }
 
   void send(Work& work, const EngineEvent& event) {

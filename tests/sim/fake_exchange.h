@@ -30,7 +30,7 @@ class FakeExchange final : public HttpExchange {
     response_ = std::move(response);
     finish();
   }
-  void begin_stream(HttpHeaders headers, std::string idle) override {
+  void begin_stream(HttpHeaders headers, std::function<std::string()> idle) override {
     const std::lock_guard lock(mutex_);
     response_.headers = std::move(headers);
     idle_ = std::move(idle);
@@ -85,8 +85,12 @@ class FakeExchange final : public HttpExchange {
     return response_.body;
   }
   std::string idle() {
-    const std::lock_guard lock(mutex_);
-    return idle_;
+    std::function<std::string()> idle;
+    {
+      const std::lock_guard lock(mutex_);
+      idle = idle_;
+    }
+    return idle ? idle() : "";
   }
   bool keeps_connection() {
     const std::lock_guard lock(mutex_);
@@ -161,7 +165,7 @@ class FakeExchange final : public HttpExchange {
   std::mutex mutex_;
   std::condition_variable changed_;
   HttpResponse response_;
-  std::string idle_;
+  std::function<std::string()> idle_;
   bool is_complete_ = false, keeps_connection_ = true;
   std::function<void()> gone_;
 };

@@ -37,6 +37,21 @@ void Acceptance::update() {
   }
 }
 
+void DraftFigures::add(const DraftFigures& other) {
+  n_rounds += other.n_rounds;
+  n_plain_steps += other.n_plain_steps;
+  n_rows += other.n_rows;
+  n_drafted += other.n_drafted;
+  n_accepted += other.n_accepted;
+  n_copied += other.n_copied;
+  n_tokens += other.n_tokens;
+  draft_ns += other.draft_ns;
+  for (size_t i = 0; i < accepted_at.size(); ++i) {
+    accepted_at[i] += other.accepted_at[i];
+    drafted_at[i] += other.drafted_at[i];
+  }
+}
+
 void DraftFigures::record_round(int32_t n_rows_run, int32_t n_drafts, int32_t n_held) {
   ++n_rounds;
   n_rows += n_rows_run;

@@ -47,6 +47,7 @@ struct DraftFigures {
   std::array<int64_t, kDraftsMax> accepted_at{};  // rounds in which draft i + 1 held
   std::array<int64_t, kDraftsMax> drafted_at{};   // rounds that had a draft i + 1
 
+  void add(const DraftFigures& other);  // another reply's
   void record_round(int32_t n_rows_run, int32_t n_drafts, int32_t n_held);
   double accept_length() const {
     const int64_t n = n_rounds + n_plain_steps;

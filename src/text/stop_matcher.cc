@@ -1,5 +1,5 @@
 // Matching stop strings byte by byte (docs/SERVER.md, stop strings and UTF-8).
-#include "server/stop_matcher.h"
+#include "text/stop_matcher.h"
 
 #include <algorithm>
 #include <utility>

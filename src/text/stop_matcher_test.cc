@@ -1,5 +1,5 @@
 // Stop strings over every cut of a text, against a search of the whole text.
-#include "server/stop_matcher.h"
+#include "text/stop_matcher.h"
 
 #include <gtest/gtest.h>
 

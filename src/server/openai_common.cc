@@ -1,0 +1,90 @@
+#include "server/openai_common.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/utf8.h"
+
+namespace roost {
+
+std::string openai_finish_reason(const FinishedChoice& choice) {
+  if (is_length(choice.end.cause)) return "length";
+  const bool is_stop =
+      choice.end.cause == FinishCause::kStopString || choice.end.cause == FinishCause::kStopToken;
+  return choice.machine->has_calls() && !is_stop ? "tool_calls" : "stop";
+}
+
+json::Value openai_stop_reason(const ReplyEnd& end) {
+  if (end.cause == FinishCause::kStopString) return json::Value::string(end.stop_string);
+  if (end.cause == FinishCause::kStopToken) return json::Value::integer(end.stop_token);
+  return {};
+}
+
+json::Value openai_usage(const ReplyCounts& counts) {
+  json::Value prompt = json::Value::object();
+  prompt.set("cached_tokens", json::Value::integer(counts.n_cached));
+  prompt.set("image_tokens", json::Value::integer(0));
+  json::Value reply = json::Value::object();
+  reply.set("reasoning_tokens", json::Value::integer(counts.n_reasoning));
+  reply.set("accepted_prediction_tokens", json::Value::integer(0));
+  reply.set("rejected_prediction_tokens", json::Value::integer(0));
+  json::Value out = json::Value::object();
+  out.set("prompt_tokens", json::Value::integer(counts.n_prompt));
+  out.set("completion_tokens", json::Value::integer(counts.n_reply));
+  out.set("total_tokens", json::Value::integer(counts.n_prompt + counts.n_reply));
+  out.set("prompt_tokens_details", std::move(prompt));
+  out.set("completion_tokens_details", std::move(reply));
+  return out;
+}
+
+json::Value openai_usage(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  return openai_usage(counts_of(head, choices));
+}
+
+double printed_logprob(double logprob) {
+  return std::isfinite(logprob) ? logprob : -9999.0;
+}
+
+std::string token_text(const Tokenizer& tokenizer, int32_t id) {
+  return replace_invalid_utf8(tokenizer.bytes_of(id));
+}
+
+namespace {
+
+json::Value one_logprob(const Tokenizer& tokenizer, int32_t id, double logprob) {
+  json::Value bytes = json::Value::array();
+  for (const char c : tokenizer.bytes_of(id))
+    bytes.push(json::Value::integer(static_cast<unsigned char>(c)));
+  json::Value out = json::Value::object();
+  out.set("token", json::Value::string(token_text(tokenizer, id)));
+  out.set("logprob", json::Value::real(printed_logprob(logprob)));
+  out.set("bytes", std::move(bytes));
+  return out;
+}
+
+}  // namespace
+
+json::Value logprob_entry(const Tokenizer& tokenizer, const ReplyToken& token) {
+  const TokenLogprobs logprobs = token.logprobs.value_or(TokenLogprobs());
+  json::Value out = one_logprob(tokenizer, token.id, logprobs.logprob);
+  json::Value top = json::Value::array();
+  for (const TokenLogprob& one : logprobs.top)
+    top.push(one_logprob(tokenizer, one.token, one.logprob));
+  out.set("top_logprobs", std::move(top));
+  return out;
+}
+
+std::vector<ReplyToken> TokenQueue::take(TokenKind kind) {
+  const auto last = std::find_if(tokens_.rbegin(), tokens_.rend(),
+                                 [&](const ReplyToken& token) { return token.kind == kind; });
+  std::vector<ReplyToken> out(tokens_.begin(), last.base());
+  tokens_.erase(tokens_.begin(), last.base());
+  return out;
+}
+
+std::vector<ReplyToken> TokenQueue::take_all() {
+  return std::exchange(tokens_, {});
+}
+
+}  // namespace roost

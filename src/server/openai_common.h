@@ -1,0 +1,41 @@
+// What Chat and Completions print alike.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "server/reply_codec.h"
+
+namespace roost {
+
+// "stop", "length", "tool_calls".
+std::string openai_finish_reason(const FinishedChoice& choice);
+// The stop string, the stop token, or null.
+json::Value openai_stop_reason(const ReplyEnd& end);
+json::Value openai_usage(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
+// The same from counts, for usage so far.
+json::Value openai_usage(const ReplyCounts& counts);
+
+// {"token","logprob","bytes","top_logprobs":[…]}
+json::Value logprob_entry(const Tokenizer& tokenizer, const ReplyToken& token);
+double printed_logprob(double logprob);  // -inf as -9999
+// The text of a token; U+FFFD where it is half a character.
+std::string token_text(const Tokenizer& tokenizer, int32_t id);
+
+// Tokens of one choice that no event has told yet. An event of a kind takes those up to the last of
+// its kind, so that the ids stay in order; the end takes the rest.
+class TokenQueue {
+ public:
+  void add(std::span<const ReplyToken> tokens) {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+  std::vector<ReplyToken> take(TokenKind kind);
+  std::vector<ReplyToken> take_all();
+
+ private:
+  std::vector<ReplyToken> tokens_;
+};
+
+}  // namespace roost

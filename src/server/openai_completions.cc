@@ -1,0 +1,364 @@
+// The Completions dialect (docs/SERVER.md, Completions).
+#include "server/openai_completions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/utf8.h"
+#include "server/error_body.h"
+#include "server/generation_fields.h"
+#include "server/openai_common.h"
+#include "server/prompt.h"
+#include "server/sse.h"
+
+namespace roost {
+
+namespace {
+
+constexpr int64_t kMaxTokensDefault = 16;  // as in the protocol
+
+Result<int32_t> read_token(const json::Value& value, const std::string& pointer,
+                           const RequestRules& rules, ParseNotes& notes) {
+  const std::optional<int64_t> id = value.is_number() ? value.as_int64() : std::nullopt;
+  if (!id || *id < 0 || *id >= rules.n_tokens)
+    return refuse_at(notes, Refusal::FieldType, pointer,
+                     fmt::format("have {}, want a token id from 0 to {}", value_short(value),
+                                 rules.n_tokens - 1));
+  return static_cast<int32_t>(*id);
+}
+
+Result<std::vector<int32_t>> read_tokens(const json::Value& list, const std::string& pointer,
+                                         const RequestRules& rules, ParseNotes& notes) {
+  if (list.items().empty())
+    return refuse_at(notes, Refusal::EmptyPrompt, pointer, "have no tokens");
+  std::vector<int32_t> out;
+  out.reserve(list.items().size());
+  for (size_t i = 0; i < list.items().size(); ++i) {
+    ROOST_TRY(const int32_t id,
+              read_token(list.items()[i], fmt::format("{}/{}", pointer, i), rules, notes));
+    out.push_back(id);
+  }
+  return out;
+}
+
+Result<void> read_prompts(Fields& body, const RequestRules& rules, CompletionRequest& out) {
+  ROOST_TRY(const json::Value* prompt, body.require("prompt"));
+  ParseNotes& notes = body.notes();
+  const auto add_text = [&](const json::Value& text, const std::string& pointer) -> Result<void> {
+    if (text.as_string().empty())
+      return refuse_at(notes, Refusal::EmptyPrompt, pointer, "have an empty text");
+    out.prompts.emplace_back(text.as_string());
+    return {};
+  };
+  if (prompt->is_string()) return add_text(*prompt, "/prompt");
+  if (!prompt->is_array())
+    return body.refuse(
+        Refusal::FieldType, "prompt",
+        fmt::format("have {}, want text, tokens, or an array of either", value_short(*prompt)));
+  const std::vector<json::Value>& items = prompt->items();
+  if (items.empty()) return body.refuse(Refusal::EmptyPrompt, "prompt", "have an empty array");
+  if (items[0].is_number()) {
+    ROOST_TRY(std::vector<int32_t> tokens, read_tokens(*prompt, "/prompt", rules, notes));
+    out.prompts.emplace_back(std::move(tokens));
+    return {};
+  }
+  if (items.size() > limits::kPromptsMax)
+    return body.refuse(
+        Refusal::TooManyItems, "prompt",
+        fmt::format("have {} prompts, at most {}", items.size(), limits::kPromptsMax));
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string pointer = fmt::format("/prompt/{}", i);
+    if (items[i].type() != items[0].type() || !(items[i].is_string() || items[i].is_array()))
+      return refuse_at(
+          notes, Refusal::FieldType, pointer,
+          fmt::format("have {}, want what the others are: text or tokens", value_short(items[i])));
+    if (items[i].is_string()) {
+      ROOST_TRY_DO(add_text(items[i], pointer));
+    } else {
+      ROOST_TRY(std::vector<int32_t> tokens, read_tokens(items[i], pointer, rules, notes));
+      out.prompts.emplace_back(std::move(tokens));
+    }
+  }
+  return {};
+}
+
+Result<void> read_stream(Fields& body, CompletionRequest& out) {
+  ROOST_TRY(const std::optional<bool> stream, body.boolean("stream"));
+  out.is_stream = stream.value_or(false);
+  ROOST_TRY(const json::Value* value, body.object("stream_options"));
+  if (value == nullptr) return {};
+  ROOST_TRY(Fields options, Fields::open(*value, body.pointer_of("stream_options"), body.notes()));
+  ROOST_TRY(const std::optional<bool> usage, options.boolean("include_usage"));
+  ROOST_TRY(const std::optional<bool> running, options.boolean("continuous_usage_stats"));
+  if (!out.is_stream) {
+    body.ignore("stream_options");
+    return {};
+  }
+  out.include_usage = usage.value_or(false);
+  out.has_running_usage = running.value_or(false);
+  options.ignore_rest();
+  return {};
+}
+
+int64_t n_code_points(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+class OpenAiCompletionCodec final : public ReplyCodec {
+ public:
+  OpenAiCompletionCodec(ReplyHead head, const CompletionRequest& request)
+      : head_(std::move(head)),
+        request_(request),
+        queues_(head_.seeds.size()),
+        offsets_(head_.seeds.size()) {}
+
+  std::string first_events(int64_t n_cached) override {
+    running_.n_prompt = head_.n_prompt_tokens();
+    running_.n_cached = n_cached;
+    std::string out;
+    for (size_t i = 0; i < head_.seeds.size(); ++i) {
+      json::Value event = chunk(i, "");
+      if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
+        choice_of(event).set("prompt_token_ids", ids_value(prompt_of(i)));
+      out += sse::data(json::write(event));
+      if (!request_.echoes) continue;
+      const std::string echo = echo_of(i);
+      offsets_[i] = n_code_points(echo);
+      out += sse::data(json::write(chunk(i, echo)));
+    }
+    return out;
+  }
+
+  std::string idle_event() override {
+    return sse::comment("keep-alive") + sse::data(json::write(chunk(0, "")));
+  }
+
+  std::string piece_events(size_t i, const ReplyPiece& piece, const ReplyMachine&) override {
+    queues_[i].add(piece.tokens);
+    running_.n_reply += static_cast<int64_t>(piece.tokens.size());
+    std::string out;
+    for (const ReplyEvent& piece_event : piece.events) {
+      json::Value event = chunk(i, piece_event.text);
+      set_tokens(choice_of(event), queues_[i].take_all(), offsets_[i], false);
+      out += sse::data(json::write(event));
+    }
+    return out;
+  }
+
+  std::string choice_end(size_t i, const FinishedChoice& finished, bool is_last) override {
+    json::Value event = chunk(i, "");
+    json::Value& choice = choice_of(event);
+    choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
+    choice.set("stop_reason", openai_stop_reason(finished.end));
+    set_tokens(choice, queues_[i].take_all(), offsets_[i], true);
+    if (!is_last) return sse::data(json::write(event));
+    last_end_ = std::move(event);  // the extras of all choices ride on it
+    return "";
+  }
+
+  std::string last_events(const std::vector<FinishedChoice>& choices) override {
+    if (!request_.include_usage) set_extras(last_end_, choices);
+    std::string out = sse::data(json::write(last_end_));
+    if (request_.include_usage) {
+      json::Value usage = envelope();
+      usage.set("choices", json::Value::array());
+      usage.set("usage", openai_usage(head_, choices));
+      set_extras(usage, choices);
+      out += sse::data(json::write(usage));
+    }
+    return out + sse::data("[DONE]");
+  }
+
+  std::string error_event(const Error& error) override {
+    return sse::data(openai_error_body(error, ""));
+  }
+
+  std::string whole(const std::vector<FinishedChoice>& choices) override {
+    json::Value list = json::Value::array();
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const std::string echo = request_.echoes ? echo_of(i) : "";
+      json::Value choice = json::Value::object();
+      choice.set("index", json::Value::integer(static_cast<int64_t>(i)));
+      choice.set("text", json::Value::string(echo + choices[i].machine->content()));
+      choice.set("logprobs", json::Value());
+      choice.set("finish_reason", json::Value::string(openai_finish_reason(choices[i])));
+      choice.set("stop_reason", openai_stop_reason(choices[i].end));
+      int64_t offset = n_code_points(echo);
+      set_tokens(choice, choices[i].machine->tokens(), offset, false);
+      if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
+        choice.set("prompt_token_ids", ids_value(prompt_of(i)));
+      list.push(std::move(choice));
+    }
+    json::Value out = envelope();
+    out.set("choices", std::move(list));
+    out.set("usage", openai_usage(head_, choices));
+    set_extras(out, choices);
+    return json::write(out);
+  }
+
+ private:
+  static constexpr size_t kChoicesMember = 5;
+
+  static json::Value& choice_of(json::Value& event) {
+    return event.members()[kChoicesMember].second.items()[0];
+  }
+  size_t n_per_prompt() const { return head_.seeds.size() / head_.prompts.size(); }
+  const std::vector<int32_t>& prompt_of(size_t i) const {
+    return head_.prompts[i / n_per_prompt()];
+  }
+  std::string echo_of(size_t i) const { return head_.tokenizer->decode(prompt_of(i), false); }
+
+  json::Value envelope() const {
+    json::Value out = json::Value::object();
+    out.set("id", json::Value::string(head_.id));
+    out.set("object", json::Value::string("text_completion"));
+    out.set("created", json::Value::integer(head_.created));
+    out.set("model", json::Value::string(head_.model_id));
+    out.set("system_fingerprint", json::Value::string(head_.fingerprint));
+    return out;
+  }
+
+  json::Value chunk(size_t i, const std::string& text) const {
+    json::Value choice = json::Value::object();
+    choice.set("index", json::Value::integer(static_cast<int64_t>(i)));
+    choice.set("text", json::Value::string(text));
+    choice.set("logprobs", json::Value());
+    choice.set("finish_reason", json::Value());
+    choice.set("stop_reason", json::Value());
+    json::Value out = envelope();
+    out.set("choices", json::Value::array({std::move(choice)}));
+    if (request_.has_running_usage)
+      out.set("usage", openai_usage(running_));
+    else if (request_.include_usage)
+      out.set("usage", json::Value());
+    return out;
+  }
+
+  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens, int64_t& offset,
+                  bool is_last) const {
+    if (request_.generation.return_token_ids) {
+      json::Value ids = json::Value::array();
+      for (const ReplyToken& token : tokens) ids.push(json::Value::integer(token.id));
+      choice.set("token_ids", std::move(ids));
+    }
+    if (!request_.generation.n_logprobs || (tokens.empty() && is_last)) return;
+    json::Value texts = json::Value::array(), values = texts, tops = texts, offsets = texts;
+    for (const ReplyToken& token : tokens) {
+      const std::string text = token_text(*head_.tokenizer, token.id);
+      const TokenLogprobs logprobs = token.logprobs.value_or(TokenLogprobs());
+      json::Value top = json::Value::object();
+      for (const TokenLogprob& one : logprobs.top)
+        top.set(token_text(*head_.tokenizer, one.token),
+                json::Value::real(printed_logprob(one.logprob)));
+      texts.push(json::Value::string(text));
+      values.push(json::Value::real(printed_logprob(logprobs.logprob)));
+      tops.push(std::move(top));
+      offsets.push(json::Value::integer(offset));
+      offset += n_code_points(text);
+    }
+    json::Value out = json::Value::object();
+    out.set("tokens", std::move(texts));
+    out.set("token_logprobs", std::move(values));
+    out.set("top_logprobs", std::move(tops));
+    out.set("text_offset", std::move(offsets));
+    choice.set("logprobs", std::move(out));
+  }
+
+  void set_extras(json::Value& out, const std::vector<FinishedChoice>& choices) const {
+    out.set("timings", timings_of(head_, choices));
+    out.set("roost", extras_of(head_, choices));
+  }
+
+  const ReplyHead head_;
+  const CompletionRequest request_;
+  std::vector<TokenQueue> queues_;  // of each choice
+  std::vector<int64_t> offsets_;    // code points of its text so far
+  ReplyCounts running_;
+  json::Value last_end_;
+};
+
+}  // namespace
+
+Result<CompletionRequest> parse_openai_completion(std::string_view body, const RequestRules& rules,
+                                                  ParseNotes& notes) {
+  ROOST_TRY(const json::Value value, json::parse(body));
+  ROOST_TRY(Fields fields, Fields::open(value, "", notes));
+  CompletionRequest out;
+  ROOST_TRY(out.model, read_model_name(fields, rules));
+  ROOST_TRY_DO(read_prompts(fields, rules, out));
+  ROOST_TRY(const std::optional<std::string> suffix, fields.string("suffix", SIZE_MAX));
+  out.has_suffix = suffix && !suffix->empty();
+  out.suffix = suffix.value_or("");
+  if (out.has_suffix && !std::holds_alternative<std::string>(out.prompts[0]))
+    return fields.refuse(Refusal::FieldConflict, "suffix", "a suffix needs prompts of text");
+  ROOST_TRY(const std::optional<bool> special, fields.boolean("parse_special"));
+  out.parses_special = special.value_or(true);
+  ROOST_TRY(const std::optional<bool> echo, fields.boolean("echo"));
+  out.echoes = echo.value_or(false);
+  ROOST_TRY_DO(read_stream(fields, out));
+  FieldNames names;
+  names.has_n = true;
+  names.shows_special_tokens = true;
+  names.has_reasoning = false;
+  names.max_tokens_min = out.echoes ? 0 : 1;
+  ROOST_TRY(out.generation, read_generation(fields, rules, names));
+  if (!out.generation.max_tokens) out.generation.max_tokens = kMaxTokensDefault;
+  ROOST_TRY(out.generation.n_logprobs, fields.integer("logprobs", 0, limits::kTopLogprobsMax));
+  if (out.generation.n_logprobs && out.echoes)
+    return fields.refuse(Refusal::UnsupportedField, "logprobs",
+                         "probabilities of the prompt are not given; leave echo out");
+  const auto n_all = static_cast<int64_t>(out.prompts.size()) * out.generation.n;
+  if (n_all > static_cast<int64_t>(limits::kPromptsMax))
+    return fields.refuse(Refusal::TooManyItems, "n",
+                         fmt::format("have {} choices, at most {}", n_all, limits::kPromptsMax));
+  for (const char* key : {"tools", "messages", "response_format"})
+    if (fields.take(key) != nullptr)
+      return fields.refuse(Refusal::UnsupportedField, key,
+                           "raw text has none; use /v1/chat/completions");
+  fields.ignore_rest();
+  return out;
+}
+
+Result<std::vector<std::vector<int32_t>>> completion_prompts(const ServedModel& model,
+                                                             const CompletionRequest& request,
+                                                             ParseNotes& notes) {
+  const auto mark = [&](const char* name) { return model.tokenizer.find_added(name); };
+  const std::optional<Token> prefix = mark("<|fim_prefix|>"), suffix = mark("<|fim_suffix|>"),
+                             middle = mark("<|fim_middle|>");
+  if (request.has_suffix && !(prefix && suffix && middle))
+    return refuse_at(notes, Refusal::UnsupportedField, "/suffix",
+                     "the checkpoint has no marks for text in the middle");
+  const auto encode = [&](const std::string& text) -> Result<std::vector<int32_t>> {
+    if (request.parses_special) return model.tokenizer.encode(text);
+    return encode_as_text(model, text);
+  };
+  std::vector<std::vector<int32_t>> out;
+  for (const auto& prompt : request.prompts) {
+    if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) {
+      out.push_back(*tokens);
+      continue;
+    }
+    ROOST_TRY(std::vector<int32_t> text, encode(std::get<std::string>(prompt)));
+    if (request.has_suffix) {
+      ROOST_TRY(const std::vector<int32_t> behind, encode(request.suffix));
+      text.insert(text.begin(), *prefix);
+      text.push_back(*suffix);
+      text.insert(text.end(), behind.begin(), behind.end());
+      text.push_back(*middle);
+    }
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
+std::unique_ptr<ReplyCodec> make_openai_completion_codec(ReplyHead head,
+                                                         const CompletionRequest& request) {
+  return std::make_unique<OpenAiCompletionCodec>(std::move(head), request);
+}
+
+}  // namespace roost

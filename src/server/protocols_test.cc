@@ -1,0 +1,462 @@
+// What each dialect alone promises: shapes, orders of events, fields, counts.
+#include <gtest/gtest.h>
+
+#include "base/hash.h"
+#include "tests/sim/dialects.h"
+#include "tests/sim/service_fixture.h"
+
+namespace roost {
+namespace {
+
+class Protocols : public ServiceFixture {
+ protected:
+  std::vector<std::string> types_of(const std::shared_ptr<FakeExchange>& exchange) {
+    exchange->wait();
+    std::vector<std::string> out;
+    for (const json::Value& event : stream_events(exchange->bytes())) {
+      const std::string type = told::text_at(event, "type");
+      if (out.empty() || out.back() != type) out.push_back(type);
+    }
+    return out;
+  }
+};
+
+const std::string kTool =
+    R"({"type":"object","properties":{"city":{"type":"string"}},"required":["city"]})";
+const std::string kReply =
+    "why\n</think>\n\nI look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n"
+    "</parameter>\n</function>\n</tool_call>";
+
+TEST_F(Protocols, messages_events_are_nested_by_index) {
+  FakeEngineOptions options = says(kReply);
+  options.n_cached = 3;
+  serve(std::move(options));
+  const auto exchange =
+      post("/v1/messages?beta=true",
+           R"({"max_tokens":100,"stream":true,"thinking":{"type":"enabled","budget_tokens":50},
+      "tools":[)" +
+               tool_of(Dialect::kMessages, "get_weather", kTool) +
+               R"(],"messages":[{"role":"user","content":"Hi"}]})");
+  EXPECT_EQ(types_of(exchange),
+            (std::vector<std::string>{
+                "message_start", "ping", "content_block_start", "content_block_delta",
+                "content_block_stop", "content_block_start", "content_block_delta",
+                "content_block_stop", "content_block_start", "content_block_delta",
+                "content_block_stop", "message_delta", "message_stop"}));
+  const std::vector<json::Value> events = stream_events(exchange->bytes());
+  const json::Value& start = *events[0].find("message");
+  EXPECT_EQ(told::count_at(start.find("usage"), "cache_read_input_tokens"), 3);
+  EXPECT_EQ(told::count_at(start.find("usage"), "input_tokens") + 3,
+            static_cast<int64_t>(fake_.engine->last_request().prompt.size()));
+  int64_t open = -1, n_blocks = 0;
+  std::string last_delta;
+  for (const json::Value& event : events) {
+    const std::string type = told::text_at(event, "type");
+    if (type == "content_block_start") {
+      EXPECT_EQ(open, -1);
+      open = told::count_at(&event, "index");
+      EXPECT_EQ(open, n_blocks++);
+    } else if (type == "content_block_delta") {
+      EXPECT_EQ(told::count_at(&event, "index"), open);
+      last_delta = told::text_at(*event.find("delta"), "type");
+    } else if (type == "content_block_stop") {
+      EXPECT_EQ(told::count_at(&event, "index"), open);
+      if (open == 0) {
+        EXPECT_EQ(last_delta, "signature_delta");
+      }
+      open = -1;
+    }
+  }
+  EXPECT_EQ(n_blocks, 3);
+  EXPECT_NE(exchange->bytes().find("event: message_stop\ndata: "), std::string::npos);
+  EXPECT_EQ(exchange->header("request-id"), exchange->header("X-Request-Id"));
+}
+
+TEST_F(Protocols, messages_think_only_when_they_are_told_to) {
+  serve(says("x"));
+  const auto ends_open = [&](const std::string& members) {
+    post("/v1/messages", body_of(Dialect::kMessages, members))->wait();
+    const std::string prompt =
+        fledgling_tokenizer().decode(fake_.engine->last_request().prompt, false);
+    return prompt.ends_with("<think>\n");
+  };
+  EXPECT_FALSE(ends_open(""));
+  EXPECT_FALSE(ends_open(R"("thinking":{"type":"disabled"})"));
+  EXPECT_TRUE(ends_open(R"("thinking":{"type":"enabled","budget_tokens":1024})"));
+  EXPECT_TRUE(ends_open(R"("thinking":{"type":"adaptive"})"));
+  EXPECT_TRUE(ends_open(R"("output_config":{"effort":"high"})"));
+}
+
+TEST_F(Protocols, messages_refusals_have_their_own_shape) {
+  serve(says("x"));
+  const auto refused = post("/v1/messages", R"({"messages":[{"role":"robot","content":"x"}]})");
+  const json::Value body = answer_of(refused);
+  EXPECT_EQ(told::text_at(body, "type"), "error");
+  EXPECT_EQ(told::text_at(body, "request_id"), refused->header("X-Request-Id"));
+  EXPECT_EQ(told::text_at(*body.find("error"), "type"), "invalid_request_error");
+  EXPECT_EQ(told::text_at(*body.find("error"), "param"), "messages[0].role");
+  EXPECT_EQ(told::text_at(*body.find("error"), "refusal"), "request.field_value");
+}
+
+// long: a table, one row a form of content.
+TEST_F(Protocols, one_conversation_in_three_dialects_is_one_prompt) {
+  serve(says("x"));
+  const struct {
+    const char *chat, *messages, *responses;
+  } cases[] = {
+      {R"({"enable_thinking":true,"messages":[{"role":"system","content":"S"},{"role":"user","content":"U"}]})",
+       R"({"enable_thinking":true,"system":"S","messages":[{"role":"user","content":[{"type":"text","text":"U"}]}]})",
+       R"({"enable_thinking":true,"instructions":"S","input":"U"})"},
+      {R"({"enable_thinking":true,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"U"},{"role":"assistant","reasoning_content":"R","content":"C","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},{"role":"tool","tool_call_id":"1","content":"0012"}]})",
+       R"({"enable_thinking":true,"tools":[{"name":"f","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"U"},{"role":"assistant","content":[{"type":"thinking","thinking":"R","signature":"s"},{"type":"text","text":"C"},{"type":"tool_use","id":"1","name":"f","input":{"a":1.0}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"0012"}]}]}]})",
+       R"({"enable_thinking":true,"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],"input":[{"role":"user","content":[{"type":"input_text","text":"U"}]},{"type":"reasoning","content":[{"type":"reasoning_text","text":"R"}],"summary":[]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"C"}]},{"type":"function_call","call_id":"1","name":"f","arguments":"{\"a\":1.0}"},{"type":"function_call_output","call_id":"1","output":"0012"}]})"},
+      {R"({"enable_thinking":true,"messages":[{"role":"system","content":"A\n\nB"},{"role":"user","content":"1"},{"role":"system","content":"late"},{"role":"user","content":"2"}]})",
+       R"({"enable_thinking":true,"system":[{"type":"text","text":"A"},{"type":"text","text":"B","cache_control":{}}],"messages":[{"role":"user","content":"1"},{"role":"system","content":"late"},{"role":"user","content":"2"}]})",
+       R"({"enable_thinking":true,"instructions":"A","input":[{"role":"developer","content":"B"},{"role":"user","content":"1"},{"role":"system","content":"late"},{"role":"user","content":"2"}]})"},
+  };
+  for (const auto& c : cases) {
+    const json::Value chat = answer_of(post("/apply-template", c.chat));
+    const json::Value messages = answer_of(post("/apply-template?dialect=messages", c.messages));
+    const json::Value responses = answer_of(post("/apply-template?dialect=responses", c.responses));
+    ASSERT_NE(chat.find("prompt"), nullptr) << json::write(chat);
+    EXPECT_EQ(told::text_at(chat, "prompt"), told::text_at(messages, "prompt"));
+    EXPECT_EQ(told::text_at(chat, "prompt"), told::text_at(responses, "prompt"));
+    EXPECT_EQ(*chat.find("token_ids"), *messages.find("token_ids"));
+    const auto n = static_cast<int64_t>(chat.find("token_ids")->items().size());
+    const json::Value claude = answer_of(post("/v1/messages/count_tokens", c.messages));
+    EXPECT_EQ(told::count_at(&claude, "input_tokens"), n);
+    const json::Value counted = answer_of(post("/v1/responses/input_tokens", c.responses));
+    EXPECT_EQ(told::count_at(&counted, "input_tokens"), n);
+    post("/v1/chat/completions", c.chat)->wait();
+    EXPECT_EQ(static_cast<int64_t>(fake_.engine->last_request().prompt.size()), n);
+  }
+}
+
+TEST_F(Protocols, a_note_on_billing_is_no_part_of_a_prompt) {
+  serve(says("x"));
+  const auto exchange = post(
+      "/apply-template?dialect=messages",
+      R"({"system":[{"type":"text","text":"x-anthropic-billing-header: a"},{"type":"text","text":"S"}],
+          "messages":[{"role":"user","content":"x-anthropic-billing-header: kept"}]})");
+  const std::string prompt = told::text_at(answer_of(exchange), "prompt");
+  EXPECT_EQ(prompt.find("billing-header: a"), std::string::npos);
+  EXPECT_NE(prompt.find("x-anthropic-billing-header: kept"), std::string::npos);
+  EXPECT_EQ(exchange->header("X-Roost-Ignored"), "/system/0");
+}
+
+TEST_F(Protocols, responses_events_are_numbered_and_nested) {
+  serve(says(kReply));
+  const auto exchange = post(
+      "/v1/responses",
+      body_of(Dialect::kResponses, R"("stream":true,"enable_thinking":true,"tools":[)" +
+                                       tool_of(Dialect::kResponses, "get_weather", kTool) + "]"));
+  EXPECT_EQ(
+      types_of(exchange),
+      (std::vector<std::string>{
+          "response.created", "response.in_progress", "response.output_item.added",
+          "response.content_part.added", "response.reasoning_text.delta",
+          "response.reasoning_text.done", "response.content_part.done", "response.output_item.done",
+          "response.output_item.added", "response.content_part.added", "response.output_text.delta",
+          "response.output_text.done", "response.content_part.done", "response.output_item.done",
+          "response.output_item.added", "response.function_call_arguments.delta",
+          "response.function_call_arguments.done", "response.output_item.done",
+          "response.completed"}));
+  const std::vector<json::Value> events = stream_events(exchange->bytes());
+  for (size_t i = 0; i < events.size(); ++i)
+    EXPECT_EQ(told::count_at(&events[i], "sequence_number"), static_cast<int64_t>(i));
+  const json::Value& response = *events.back().find("response");
+  ASSERT_EQ(response.find("output")->items().size(), 3u);
+  EXPECT_EQ(told::text_at(response.find("output")->items()[2], "arguments"), R"({"city":"Oslo"})");
+  EXPECT_EQ(exchange->bytes().find("[DONE]"), std::string::npos);
+}
+
+TEST_F(Protocols, responses_tell_reasoning_as_a_summary_and_sealed_when_asked) {
+  serve(says("why\n</think>\n\nso"));
+  const std::string members =
+      R"("reasoning":{"summary":"auto","effort":"high"},"include":["reasoning.encrypted_content"],"enable_thinking":true)";
+  const json::Value whole = answer_of(post("/v1/responses", body_of(Dialect::kResponses, members)));
+  const json::Value& item = whole.find("output")->items()[0];
+  EXPECT_EQ(told::text_at(item.find("summary")->items()[0], "text"), "why");
+  EXPECT_TRUE(item.find("content")->items().empty());
+  const std::string sealed = told::text_at(item, "encrypted_content");
+  EXPECT_EQ(sealed.find("why"), std::string::npos);
+  // It comes back as what it was; what others sealed is nothing.
+  const auto prompt_of = [&](const std::string& value) {
+    return told::text_at(
+        answer_of(post(
+            "/apply-template?dialect=responses",
+            R"({"input":[{"role":"user","content":"q"},{"type":"reasoning","summary":[],"encrypted_content":")" +
+                value +
+                R"("},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"x"}]})")),
+        "prompt");
+  };
+  EXPECT_NE(prompt_of(sealed).find("<think>\nwhy\n</think>"), std::string::npos);
+  EXPECT_EQ(prompt_of("gAAAA").find("why"), std::string::npos);
+  std::string damaged = sealed;
+  damaged.back() = damaged.back() == '0' ? '1' : '0';
+  EXPECT_EQ(prompt_of(damaged).find("<think>\nwh"), std::string::npos);
+}
+
+TEST_F(Protocols, responses_are_kept_for_their_owner) {
+  serve(says("so"));
+  const json::Value first =
+      answer_of(post("/v1/responses", body_of(Dialect::kResponses, R"("enable_thinking":false)")));
+  const std::string id = told::text_at(first, "id");
+  EXPECT_EQ(json::write(answer_of(get("/v1/responses/" + id))), json::write(first));
+  const json::Value items = answer_of(get("/v1/responses/" + id + "/input_items"));
+  EXPECT_EQ(items.find("data")->items().size(), 1u);
+  const std::string prompt = told::text_at(
+      answer_of(
+          post("/apply-template?dialect=responses",
+               R"({"input":"more","enable_thinking":false,"previous_response_id":")" + id + "\"}")),
+      "prompt");
+  EXPECT_NE(prompt.find("Hi<|im_end|>\n<|im_start|>assistant\nso<|im_end|>"), std::string::npos)
+      << prompt;
+  EXPECT_EQ(told::text_at(answer_of(post("/v1/responses/" + id + "/cancel", "{}")), "id"), id);
+  EXPECT_EQ(send(request("DELETE", "/v1/responses/" + id))->wait().status, 200);
+  EXPECT_EQ(refusal_of(get("/v1/responses/" + id)), "request.unknown_response");
+  EXPECT_EQ(
+      refusal_of(post("/v1/responses", R"({"input":"x","previous_response_id":")" + id + "\"}")),
+      "request.unknown_response");
+  const json::Value unkept =
+      answer_of(post("/v1/responses", body_of(Dialect::kResponses, R"("store":false)")));
+  EXPECT_EQ(refusal_of(get("/v1/responses/" + told::text_at(unkept, "id"))),
+            "request.unknown_response");
+}
+
+TEST_F(Protocols, tools_of_a_namespace_come_back_under_their_own_names) {
+  serve(
+      says("<tool_call>\n<function=mail__send>\n<parameter=to>\nme\n</parameter>\n</function>\n"
+           "</tool_call>\n<tool_call>\n<function=patch>\n<parameter=input>\na \"b\"\n"
+           "</parameter>\n</function>\n</tool_call>"));
+  const auto exchange = post(
+      "/v1/responses",
+      body_of(
+          Dialect::kResponses,
+          R"("enable_thinking":false,"tools":[{"type":"namespace","name":"mail","tools":[{"type":"function","name":"send","parameters":{"type":"object"}}]},
+                 {"type":"custom","name":"patch","format":{"type":"grammar","definition":"G"}},{"type":"web_search"}])"));
+  const json::Value body = answer_of(exchange);
+  const json::Value& call = body.find("output")->items()[0];
+  EXPECT_EQ(told::text_at(call, "name"), "send");
+  EXPECT_EQ(told::text_at(call, "namespace"), "mail");
+  const json::Value& custom = body.find("output")->items()[1];
+  EXPECT_EQ(told::text_at(custom, "type"), "custom_tool_call");
+  EXPECT_EQ(told::text_at(custom, "input"), "a \"b\"");
+  EXPECT_EQ(exchange->header("X-Roost-Ignored"), "/tools/1/format,/tools/2");
+}
+
+// long: a table, one row a refusal.
+TEST_F(Protocols, what_the_newer_dialects_cannot_honour_is_refused_by_name) {
+  serve(says("x"));
+  const struct {
+    const char *path, *body, *code, *param;
+  } cases[] = {
+      {"/v1/responses", R"({"input":"x","background":true})", "request.unsupported_field",
+       "background"},
+      {"/v1/responses", R"({"input":"x","truncation":"auto"})", "request.unsupported_field",
+       "truncation"},
+      {"/v1/responses", R"({"input":"x","conversation":"c"})", "request.unsupported_field",
+       "conversation"},
+      {"/v1/responses", R"({"input":"x","text":{"format":{"type":"json_object"}}})",
+       "request.unsupported_field", "text.format"},
+      {"/v1/responses", R"({"input":"x","n":2})", "request.unsupported_field", "n"},
+      {"/v1/responses", R"({"input":"x","reasoning":{"summary":"long"}})", "request.field_value",
+       "reasoning.summary"},
+      {"/v1/responses", R"({"input":[{"type":"input_file"}]})", "request.unsupported_content",
+       "input[0]"},
+      {"/v1/responses", R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})",
+       "image.not_offered", "input[0].content[0]"},
+      {"/v1/responses", R"({"input":[{"type":"item_reference","id":"x"}]})",
+       "request.unknown_response", "input[0]"},
+      {"/v1/responses", R"({})", "request.missing_field", "input"},
+      {"/v1/responses", R"({"input":[]})", "request.missing_field", "input"},
+      {"/v1/messages", R"({"messages":[]})", "request.missing_field", "messages"},
+      {"/v1/messages", R"({"messages":[{"role":"user","content":[{"type":"document"}]}]})",
+       "request.unsupported_content", "messages[0].content[0]"},
+      {"/v1/messages", R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})",
+       "image.not_offered", "messages[0].content[0]"},
+      {"/v1/messages",
+       R"({"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]})",
+       "image.not_offered", "messages[0].content[0].content[0]"},
+      {"/v1/messages",
+       R"({"messages":[{"role":"user","content":"x"}],"output_config":{"format":{}}})",
+       "request.unsupported_field", "output_config.format"},
+      {"/v1/messages",
+       R"({"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"any"}})",
+       "request.unknown_tool", "tool_choice"},
+      {"/v1/messages", R"({"messages":[{"role":"user","content":"x"}],"logprobs":true})",
+       "request.unsupported_field", "logprobs"},
+      {"/v1/completions", R"({"prompt":""})", "request.empty_prompt", "prompt"},
+      {"/v1/completions", R"({"prompt":[]})", "request.empty_prompt", "prompt"},
+      {"/v1/completions", R"({"prompt":[""]})", "request.empty_prompt", "prompt[0]"},
+      {"/v1/completions", R"({"prompt":[[]]})", "request.empty_prompt", "prompt[0]"},
+      {"/v1/completions", R"({"prompt":[1,true]})", "request.field_type", "prompt[1]"},
+      {"/v1/completions", R"({"prompt":[[1],["x"]]})", "request.field_type", "prompt[1][0]"},
+      {"/v1/completions", R"({"prompt":[-1]})", "request.field_type", "prompt[0]"},
+      {"/v1/completions", R"({"prompt":[1.5]})", "request.field_type", "prompt[0]"},
+      {"/v1/completions", R"({"prompt":[99999999]})", "request.field_type", "prompt[0]"},
+      {"/v1/completions", R"({"prompt":"x","max_tokens":0})", "request.field_range", "max_tokens"},
+      {"/v1/completions", R"({"prompt":"x","echo":true,"logprobs":1})", "request.unsupported_field",
+       "logprobs"},
+      {"/v1/completions", R"({"prompt":"x","suffix":"y"})", "request.unsupported_field", "suffix"},
+      {"/v1/completions", R"({"prompt":["a","b","c","d","e"],"n":16})", "request.too_many_items",
+       "n"},
+      {"/tokenize", R"({"prompt":"x","chat_template":"y"})", "request.unsupported_field",
+       "chat_template"},
+      {"/detokenize", R"({"tokens":[99999999]})", "request.field_range", "tokens"},
+      {"/detokenize", R"({})", "request.missing_field", "tokens"},
+  };
+  for (const auto& c : cases) {
+    const auto exchange = post(c.path, c.body);
+    const json::Value body = answer_of(exchange);
+    ASSERT_NE(body.find("error"), nullptr) << c.body << exchange->wait().body;
+    EXPECT_EQ(told::text_at(*body.find("error"), "refusal"), c.code) << c.path << c.body;
+    EXPECT_EQ(told::text_at(*body.find("error"), "param"), c.param) << c.path << c.body;
+  }
+}
+
+TEST_F(Protocols, several_choices_have_their_own_seeds_and_ends) {
+  serve(says("one two"));
+  const std::string members = R"("n":3,"seed":5,"enable_thinking":false)";
+  const json::Value whole =
+      answer_of(post("/v1/chat/completions", body_of(Dialect::kChat, members)));
+  ASSERT_EQ(whole.find("choices")->items().size(), 3u);
+  EXPECT_EQ(json::write(*whole.find("roost")->find("seed")), "[5,6,7]");
+  const auto n_one = static_cast<int64_t>(fledgling_tokenizer().encode("one two").size());
+  EXPECT_EQ(told::count_at(whole.find("usage"), "completion_tokens"), 3 * n_one);
+  EXPECT_EQ(told::count_at(whole.find("usage"), "prompt_tokens"),
+            static_cast<int64_t>(fake_.engine->last_request().prompt.size()));
+
+  const auto stream =
+      post("/v1/chat/completions", body_of(Dialect::kChat, members + R"(,"stream":true)"));
+  stream->wait();
+  std::vector<std::string> texts(3), ends(3);
+  for (const json::Value& event : stream_events(stream->bytes())) {
+    const json::Value& choice = event.find("choices")->items()[0];
+    const auto i = static_cast<size_t>(told::count_at(&choice, "index"));
+    texts[i] += told::text_at(*choice.find("delta"), "content");
+    ends[i] += told::text_at(choice, "finish_reason");
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>(3, "one two")));
+  EXPECT_EQ(ends, (std::vector<std::string>(3, "stop")));
+  EXPECT_NE(stream_events(stream->bytes()).back().find("roost"), nullptr);
+}
+
+TEST_F(Protocols, completions_answer_every_prompt_in_order) {
+  serve(says(" and"));
+  const json::Value body = answer_of(
+      post("/v1/completions", R"({"prompt":["one","two"],"n":2,"echo":true,"max_tokens":9})"));
+  std::vector<std::string> texts;
+  for (const json::Value& choice : body.find("choices")->items())
+    texts.push_back(told::text_at(choice, "text"));
+  EXPECT_EQ(texts, (std::vector<std::string>{"one and", "one and", "two and", "two and"}));
+  const json::Value nothing =
+      answer_of(post("/v1/completions", R"({"prompt":"only this","echo":true,"max_tokens":0})"));
+  EXPECT_EQ(told::text_at(nothing.find("choices")->items()[0], "text"), "only this");
+  EXPECT_EQ(told::count_at(nothing.find("usage"), "completion_tokens"), 0);
+  EXPECT_EQ(told::text_at(nothing.find("choices")->items()[0], "finish_reason"), "length");
+}
+
+TEST_F(Protocols, completions_take_tokens_and_special_text) {
+  serve(says("x"));
+  post("/v1/completions", R"({"prompt":[5,6,7.0]})")->wait();
+  EXPECT_EQ(fake_.engine->last_request().prompt, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(fake_.engine->last_request().new_tokens_max, 16);
+  post("/v1/completions", R"({"prompt":"a<|im_end|>"})")->wait();
+  EXPECT_EQ(fake_.engine->last_request().prompt, fledgling_tokenizer().encode("a<|im_end|>"));
+  post("/v1/completions", R"({"prompt":"a<|im_end|>","parse_special":false})")->wait();
+  EXPECT_GT(fake_.engine->last_request().prompt.size(), 2u);
+}
+
+TEST_F(Protocols, logprobs_tell_every_kept_token_once) {
+  serve(says(kReply));
+  const std::string members =
+      R"("logprobs":true,"top_logprobs":2,"return_token_ids":true,"enable_thinking":true,"tools":[)" +
+      tool_of(Dialect::kChat, "get_weather", kTool) + "]";
+  const auto n_all = fledgling_tokenizer().encode(kReply).size();
+  const json::Value whole =
+      answer_of(post("/v1/chat/completions", body_of(Dialect::kChat, members)));
+  const json::Value& logprobs = *whole.find("choices")->items()[0].find("logprobs");
+  size_t n = 0;
+  for (const char* list : {"reasoning_content", "content", "tool_calls"}) {
+    EXPECT_FALSE(logprobs.find(list)->items().empty()) << list;
+    n += logprobs.find(list)->items().size();
+  }
+  EXPECT_EQ(n, n_all);
+  const json::Value& first = logprobs.find("reasoning_content")->items()[0];
+  EXPECT_EQ(first.find("logprob")->as_double(), -1);
+  EXPECT_EQ(first.find("top_logprobs")->items().size(), 2u);
+
+  const auto stream =
+      post("/v1/chat/completions", body_of(Dialect::kChat, members + R"(,"stream":true)"));
+  stream->wait();
+  size_t n_streamed = 0, n_ids = 0;
+  for (const json::Value& event : stream_events(stream->bytes())) {
+    const json::Value& choice = event.find("choices")->items()[0];
+    if (choice.find("token_ids") != nullptr) n_ids += choice.find("token_ids")->items().size();
+    const json::Value* told = choice.find("logprobs");
+    if (told->is_null()) continue;
+    for (const char* list : {"reasoning_content", "content", "tool_calls"})
+      n_streamed += told->find(list)->items().size();
+  }
+  EXPECT_EQ(n_streamed, n_all);
+  EXPECT_EQ(n_ids, n_all);
+
+  const json::Value raw =
+      answer_of(post("/v1/completions", R"({"prompt":"x","logprobs":2,"max_tokens":100})"));
+  const json::Value& told = *raw.find("choices")->items()[0].find("logprobs");
+  EXPECT_EQ(told.find("tokens")->items().size(), n_all);
+  EXPECT_EQ(told.find("text_offset")->items()[0].as_int64(), 0);
+  EXPECT_EQ(told.find("top_logprobs")->items()[0].members().size(), 2u);
+}
+
+TEST_F(Protocols, text_and_conversations_are_tokenized_and_back) {
+  serve(says("x"));
+  const json::Value text =
+      answer_of(post("/tokenize", R"({"prompt":"one é","return_token_strs":true})"));
+  const std::vector<int32_t> ids = fledgling_tokenizer().encode("one é");
+  EXPECT_EQ(told::count_at(&text, "count"), static_cast<int64_t>(ids.size()));
+  EXPECT_EQ(text.find("token_strs")->items().size(), ids.size());
+  const json::Value back =
+      answer_of(post("/detokenize", R"({"tokens":)" + json::write(*text.find("tokens")) + "}"));
+  EXPECT_EQ(told::text_at(back, "prompt"), "one é");
+  const json::Value chat =
+      answer_of(post("/tokenize", R"({"messages":[{"role":"user","content":"Hi"}]})"));
+  post("/v1/chat/completions", body_of(Dialect::kChat))->wait();
+  EXPECT_EQ(told::count_at(&chat, "count"),
+            static_cast<int64_t>(fake_.engine->last_request().prompt.size()));
+  const json::Value bare = answer_of(
+      post("/tokenize",
+           R"({"messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":false})"));
+  EXPECT_LT(told::count_at(&bare, "count"), told::count_at(&chat, "count"));
+}
+
+TEST_F(Protocols, props_metrics_and_live_requests_tell_what_runs) {
+  serve(says("one two"));
+  post("/v1/chat/completions", body_of(Dialect::kChat))->wait();
+  const json::Value props = answer_of(get("/props"));
+  EXPECT_EQ(told::count_at(&props, "context_length"), 1000);
+  EXPECT_EQ(told::count_at(props.find("limits"), "tools"), 1024);
+  const std::string metrics = get("/metrics")->wait().body;
+  for (const char* line :
+       {"roost_requests_finished_total{model_name=\"fledgling\",finished_reason=\"stop\",dialect="
+        "\"chat\"} 1",
+        "vllm:request_success_total{model_name=\"fledgling\",engine=\"0\",finished_reason=\"stop\"}"
+        " 1",
+        "# TYPE roost_ttft_seconds histogram", "vllm:time_to_first_token_seconds_count{",
+        "roost_build_info{model_name=\"fledgling\",version="})
+    EXPECT_NE(metrics.find(line), std::string::npos) << line;
+  fake_.engine->hold();
+  const auto waiting =
+      post("/v1/chat/completions", body_of(Dialect::kChat, R"("request_id":"r1")"));
+  const json::Value live = answer_of(get("/requests"));
+  ASSERT_EQ(live.find("requests")->items().size(), 1u);
+  EXPECT_EQ(told::text_at(live.find("requests")->items()[0], "id"), "r1");
+  EXPECT_EQ(told::text_at(live.find("requests")->items()[0], "phase"), "queue");
+  EXPECT_EQ(post("/requests/r1/cancel", "")->wait().status, 204);
+  EXPECT_EQ(refusal_of(waiting), "request.cancelled");
+  EXPECT_EQ(refusal_of(post("/requests/other/cancel", "")), "request.unknown_response");
+}
+
+}  // namespace
+}  // namespace roost

@@ -1,0 +1,52 @@
+// Inside of the service: one request on its way, and the routes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/service.h"
+
+namespace roost {
+
+struct Service::Call {
+  HttpRequest request;
+  std::shared_ptr<HttpExchange> exchange;
+  std::string request_id;
+  Caller caller;
+  ParseNotes notes;
+  std::string_view route = "(unknown)";  // the pattern of its path, for the metrics
+  int64_t arrived_ns = 0;
+
+  // Errors of these paths have another shape.
+  bool is_messages() const { return request.path.starts_with("/v1/messages"); }
+};
+
+struct Service::Route {
+  std::string_view method, path;
+  void (Service::*handler)(Call&);
+};
+
+// What a generating request of any dialect becomes.
+struct Service::Job {
+  const char* dialect = "";
+  std::string reply_id;
+  const char* call_prefix = "call_";
+  std::vector<std::vector<int32_t>> prompts;  // each with fields.n choices
+  bool starts_in_reasoning = false;
+  bool finds_markers = true;
+  std::shared_ptr<const ToolTable> tools;
+  bool ends_at_first_call = false;
+  GenerationFields fields;
+  Hash128 cache_salt;
+  bool is_stream = false;
+  std::function<std::unique_ptr<ReplyCodec>(ReplyHead)> make_codec;
+};
+
+bool is_printable_label(std::string_view s);
+std::string percent_decoded(std::string_view s);
+HttpResponse json_response(int status, const json::Value& body);
+
+}  // namespace roost

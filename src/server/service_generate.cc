@@ -1,0 +1,407 @@
+// Generating requests: from a body of any dialect to replies in work (docs/SERVER.md, endpoints).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "server/anthropic_messages.h"
+#include "server/openai_chat.h"
+#include "server/openai_completions.h"
+#include "server/openai_responses.h"
+#include "server/prompt.h"
+#include "server/service_call.h"
+#include "server/tools.h"
+
+namespace roost {
+
+namespace {
+
+constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON reader keeps exact
+constexpr int kIdCharacters = 24;
+
+int64_t ms_between(int64_t from_ns, int64_t to_ns) {
+  return from_ns == 0 || to_ns <= from_ns ? 0 : (to_ns - from_ns) / 1'000'000;
+}
+
+double seconds_between(int64_t from_ns, int64_t to_ns) {
+  return from_ns == 0 || to_ns <= from_ns ? 0 : static_cast<double>(to_ns - from_ns) / 1e9;
+}
+
+const char* name_of(ReplyPhase phase) {
+  switch (phase) {
+    case ReplyPhase::kQueue:
+      return "queue";
+    case ReplyPhase::kPrefill:
+      return "prefill";
+    case ReplyPhase::kDecode:
+      return "decode";
+  }
+  return "";
+}
+
+}  // namespace
+
+// ---- Bodies
+// ---------------------------------------------------------------------------------------
+
+void Service::post_chat(Call& call) {
+  if (const Result<void> admitted = admit_chat(call); !admitted)
+    answer_refusal(call, admitted.error());
+}
+void Service::post_completion(Call& call) {
+  if (const Result<void> admitted = admit_completion(call); !admitted)
+    answer_refusal(call, admitted.error());
+}
+void Service::post_messages(Call& call) {
+  if (const Result<void> admitted = admit_messages(call); !admitted)
+    answer_refusal(call, admitted.error());
+}
+void Service::post_responses(Call& call) {
+  if (const Result<void> admitted = admit_responses(call); !admitted)
+    answer_refusal(call, admitted.error());
+}
+
+// What the three dialects of conversations have in common.
+Result<Service::Job> Service::chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
+                                       const ChatRequest& request) {
+  ROOST_TRY(Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  if (prompt.tokens.empty())
+    return refuse_at(call.notes, Refusal::EmptyPrompt, "/messages", "nothing is left to read");
+  Job job;
+  job.prompts.push_back(std::move(prompt.tokens));
+  job.starts_in_reasoning = prompt.starts_in_reasoning;
+  job.tools = tool_table_of(request);
+  job.ends_at_first_call = request.ends_at_first_call;
+  job.fields = request.generation;
+  job.is_stream = request.is_stream;
+  return job;
+}
+
+Result<void> Service::admit_chat(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const ChatRequest request,
+            parse_openai_chat(call.request.body, served->rules, call.notes));
+  ROOST_TRY(Job job, chat_job(call, served, request));
+  job.dialect = "chat";
+  job.reply_id = "chatcmpl-" + random_base62(random_, kIdCharacters);
+  job.make_codec = [&request](ReplyHead head) {
+    return make_openai_chat_codec(std::move(head), request);
+  };
+  return admit(call, served, std::move(job));
+}
+
+Result<void> Service::admit_completion(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const CompletionRequest request,
+            parse_openai_completion(call.request.body, served->rules, call.notes));
+  Job job;
+  ROOST_TRY(job.prompts, completion_prompts(*served, request, call.notes));
+  job.dialect = "completions";
+  job.reply_id = "cmpl-" + random_base62(random_, kIdCharacters);
+  job.finds_markers = false;
+  job.fields = request.generation;
+  job.is_stream = request.is_stream;
+  job.make_codec = [&request](ReplyHead head) {
+    return make_openai_completion_codec(std::move(head), request);
+  };
+  return admit(call, served, std::move(job));
+}
+
+Result<void> Service::admit_messages(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const ChatRequest request,
+            parse_anthropic_messages(call.request.body, served->rules, call.notes));
+  ROOST_TRY(Job job, chat_job(call, served, request));
+  job.dialect = "messages";
+  job.reply_id = "msg_" + random_base62(random_, kIdCharacters);
+  job.call_prefix = "toolu_";
+  job.make_codec = [&request](ReplyHead head) {
+    return make_anthropic_codec(std::move(head), request);
+  };
+  return admit(call, served, std::move(job));
+}
+
+Result<void> Service::admit_responses(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  const FindResponse find = [&](const std::string& id) {
+    return store_.find(id, call.caller.label);
+  };
+  ROOST_TRY(const ResponsesRequest request,
+            parse_openai_responses(call.request.body, served->rules, find, call.notes));
+  ROOST_TRY(Job job, chat_job(call, served, request.chat));
+  job.dialect = "responses";
+  job.reply_id = "resp_" + random_base62(random_, kIdCharacters);
+  ResponsesCodecOptions options;
+  options.new_id = [this](const char* prefix) {
+    return prefix + random_base62(random_, kIdCharacters);
+  };
+  options.on_complete = [this, id = job.reply_id, input = request.input,
+                         owner = call.caller.label](const json::Value& response) {
+    store_.put(id, {response, input, owner});
+  };
+  job.make_codec = [&request, &options](ReplyHead head) {
+    return make_openai_responses_codec(std::move(head), request, options);
+  };
+  return admit(call, served, std::move(job));
+}
+
+// ---- Admission
+// ------------------------------------------------------------------------------------
+
+ReplyHead Service::head_of(Call& call, const ServedModel& served, const Job& job) {
+  const int64_t context = served.engine->context_max();
+  ReplyHead head;
+  head.id = job.reply_id;
+  head.created = clock_.unix_seconds();
+  head.model_id = served.ids.front();
+  head.fingerprint = fingerprint_of(served);
+  head.request_id = call.request_id;
+  head.prompts = job.prompts;
+  head.arrived_ns = call.arrived_ns;
+  head.tokenizer = &served.tokenizer;
+  const uint64_t seed = job.fields.seed ? *job.fields.seed : random_.next_u64() % kSeedLimit;
+  for (const std::vector<int32_t>& prompt : job.prompts) {
+    const int64_t n_free = context - static_cast<int64_t>(prompt.size());
+    for (int64_t i = 0; i < job.fields.n; ++i) {
+      head.seeds.push_back(seed + static_cast<uint64_t>(i));
+      head.max_tokens_applied.push_back(std::min(job.fields.max_tokens.value_or(n_free), n_free));
+    }
+  }
+  return head;
+}
+
+std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Job& job,
+                                             const ReplyHead& head) {
+  const GenerationFields& fields = job.fields;
+  std::vector<ChoiceSetup> out;
+  for (size_t i = 0; i < head.seeds.size(); ++i) {
+    const std::vector<int32_t>& prompt = job.prompts[i / static_cast<size_t>(fields.n)];
+    ChoiceSetup choice;
+    choice.reply.parser.starts_in_reasoning = job.starts_in_reasoning;
+    choice.reply.parser.finds_markers = job.finds_markers;
+    choice.reply.parser.stops = fields.stops;
+    choice.reply.parser.keeps_stop_text = fields.keeps_stop_text;
+    choice.reply.parser.tools = job.tools;
+    choice.reply.parser.ends_at_first_call = job.ends_at_first_call;
+    choice.reply.shows_special_tokens = fields.shows_special_tokens;
+    choice.reply.min_tokens = fields.min_tokens;
+    choice.reply.new_call_id = [this, prefix = job.call_prefix] {
+      return prefix + random_base62(random_, kIdCharacters);
+    };
+    EngineRequest& work = choice.work;
+    work.prompt = prompt;
+    work.new_tokens_max = head.max_tokens_applied[i];
+    work.sampling = sample_params_of(fields, served.defaults, head.seeds[i]);
+    work.adjust = logit_adjust_of(fields, served.defaults);
+    work.top_logprobs = static_cast<int32_t>(fields.n_logprobs.value_or(-1));
+    work.stop_tokens = fields.stop_tokens;
+    work.ignore_end_tokens = fields.ignore_end_tokens;
+    work.drafts_max = fields.drafts_max;
+    work.uses_cache = fields.uses_cache;
+    work.cache_salt = job.cache_salt;
+    work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
+    if (fields.timeout_s)
+      work.deadline_ns = head.arrived_ns + static_cast<int64_t>(*fields.timeout_s * 1e9);
+    if (fields.reasoning_budget && job.finds_markers) {
+      work.budget = served.budget_form;
+      work.budget.n_tokens = *fields.reasoning_budget;
+      work.budget.starts_in_reasoning = job.starts_in_reasoning;
+    }
+    const auto n_free = served.engine->context_max() - static_cast<int64_t>(prompt.size());
+    choice.is_max_tokens_clamped = fields.max_tokens.value_or(INT64_MAX) > n_free;
+    out.push_back(std::move(choice));
+  }
+  return out;
+}
+
+Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job) {
+  if (!is_printable_label(call.request.header("x-request-id")) &&
+      is_printable_label(job.fields.request_id))
+    call.request_id = job.fields.request_id;
+  for (const std::vector<int32_t>& prompt : job.prompts)
+    ROOST_TRY_DO(
+        check_prompt_fits(static_cast<int64_t>(prompt.size()), served->engine->context_max()));
+  ReplyHead head = head_of(call, *served, job);
+  // Prefixes are shared within one key and one salt.
+  const std::string salt = call.caller.label + '\n' + job.fields.cache_salt;
+  if (salt.size() > 1) job.cache_salt = xxh3_128(std::as_bytes(std::span(salt)), 0);
+
+  const uint64_t session_id = next_session_id_++;
+  Running running;
+  running.exchange = call.exchange;
+  running.request_id = call.request_id;
+  running.reply_id = head.id;
+  running.key_label = call.caller.label;
+  running.dialect = job.dialect;
+  running.is_stream = job.is_stream;
+  running.n_prompt = head.n_prompt_tokens();
+  running.arrived_ns = call.arrived_ns;
+
+  ReplySetup setup;
+  setup.model = served;
+  setup.exchange = call.exchange;
+  setup.choices = choices_of(*served, job, head);
+  setup.stop_tokens = job.fields.stop_tokens;
+  setup.is_stream = job.is_stream;
+  setup.headers = common_headers(call);
+  if (call.is_messages()) setup.headers.emplace_back("request-id", call.request_id);
+  setup.clock = &clock_;
+  setup.on_round = [this](double seconds, size_t n_tokens) {
+    metrics_.observe(Metric::kGap, seconds);
+    if (n_tokens > 0)
+      metrics_.observe(Metric::kInterToken, seconds / static_cast<double>(n_tokens), n_tokens);
+  };
+  Call answer_to;  // what an error after admission still needs of the call
+  answer_to.request.path = call.request.path;
+  answer_to.request_id = call.request_id;
+  setup.refuse = [this, answer_to, headers = setup.headers](const Error& error) {
+    HttpResponse response = refusal_response(error, &answer_to);
+    response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+    return response;
+  };
+  setup.on_done = [this, session_id, running, route = call.route](const ReplyOutcome& outcome) {
+    metrics_.add(Metric::kHttpRequests, 1,
+                 label("path", route) + ",method=\"POST\",status=\"200\"");
+    note_done(session_id, running, outcome);
+  };
+  for (const int64_t n : head.max_tokens_applied)
+    metrics_.observe(Metric::kRequestMax, static_cast<double>(n));
+  setup.codec = job.make_codec(std::move(head));
+
+  const auto session = std::make_shared<ReplySession>(std::move(setup));
+  running.session = session;
+  // Listed first: the reply may be over before start returns.
+  note_running(session_id, std::move(running));
+  Result<void> started = session->start();
+  if (!started) forget(session_id);
+  return started;
+}
+
+// ---- Replies in work
+// ------------------------------------------------------------------------------
+
+void Service::note_running(uint64_t session_id, Running running) {
+  const std::lock_guard lock(mutex_);
+  running_[session_id] = std::move(running);
+}
+
+void Service::forget(uint64_t session_id) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(session_id);
+}
+
+bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why) {
+  const std::lock_guard lock(mutex_);
+  bool has_any = false;
+  for (const auto& [id, running] : running_) {
+    if (!is_it(running)) continue;
+    has_any = true;
+    running.exchange->post([weak = running.session, why] {
+      if (const std::shared_ptr<ReplySession> session = weak.lock()) session->cancel(why);
+    });
+  }
+  return has_any;
+}
+
+void Service::cancel_running(const Error& why) {
+  cancel_where([](const Running&) { return true; }, why);
+}
+
+namespace {
+
+// What the metrics and the log say of a reply.
+struct Totals {
+  int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
+  int n_calls = 0;
+  bool has_content = false;
+};
+
+Totals totals_of(const std::vector<FinishedChoice>& choices) {
+  Totals out;
+  for (const FinishedChoice& choice : choices) {
+    out.n_prompt = std::max(out.n_prompt, choice.end.finished.n_prompt);
+    out.n_cached = std::max(out.n_cached, choice.end.finished.n_cached);
+    out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
+    out.n_reasoning += choice.machine->n_reasoning_tokens();
+    out.n_calls += choice.machine->n_calls();
+    out.has_content = out.has_content || !choice.machine->content().empty();
+  }
+  return out;
+}
+
+void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arrived_ns) {
+  const EngineEvent& f = choice.end.finished;
+  const auto n_reply = static_cast<double>(choice.machine->token_ids().size());
+  metrics.observe(Metric::kQueue, seconds_between(f.submitted_ns, f.started_ns));
+  metrics.observe(Metric::kEndToEnd, seconds_between(arrived_ns, f.finished_ns));
+  metrics.observe(Metric::kRequestPrompt, static_cast<double>(f.n_prompt));
+  metrics.observe(Metric::kRequestGeneration, n_reply);
+  if (f.first_token_ns == 0) return;
+  metrics.observe(Metric::kTtft, seconds_between(arrived_ns, f.first_token_ns));
+  metrics.observe(Metric::kPrefill, seconds_between(f.started_ns, f.first_token_ns));
+  const double decode = seconds_between(f.first_token_ns, f.finished_ns);
+  metrics.observe(Metric::kDecode, decode);
+  metrics.observe(Metric::kInference, seconds_between(f.started_ns, f.finished_ns));
+  if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
+}
+
+}  // namespace
+
+void Service::note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) {
+  const Totals totals = totals_of(outcome.choices);
+  for (const FinishedChoice& choice : outcome.choices) {
+    const FinishCause cause = choice.end.cause;
+    const char* reason = outcome.is_gone               ? "abort"
+                         : outcome.is_error            ? "error"
+                         : is_length(cause)            ? "length"
+                         : choice.machine->has_calls() ? "tool_calls"
+                                                       : "stop";
+    metrics_.add(Metric::kRequestsFinished, 1,
+                 label("finished_reason", reason) + "," + label("dialect", running.dialect));
+    if (!outcome.is_error && !outcome.is_gone)
+      metrics_.add(Metric::kRequestSuccess, 1,
+                   label("finished_reason", is_length(cause) ? "length" : "stop"));
+    measure_choice(metrics_, choice, running.arrived_ns);
+  }
+  if (outcome.is_gone)
+    metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
+  if (outcome.is_error) {
+    metrics_.add(Metric::kRequestsRefused, 1, label("refusal", outcome.name));
+    metrics_.add(Metric::kNonfinite, outcome.name == "engine.nonfinite" ? 1 : 0);
+  }
+  const bool is_empty = !outcome.is_error && !outcome.is_gone && outcome.name == "eos" &&
+                        !totals.has_content && totals.n_calls == 0;
+  metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
+  metrics_.add(Metric::kPromptTokens, static_cast<double>(totals.n_prompt));
+  metrics_.add(Metric::kPrefixQueried, static_cast<double>(totals.n_prompt));
+  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached), label("tier", "ram"));
+  metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
+  metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
+
+  const EngineEvent end =
+      outcome.choices.empty() ? EngineEvent() : outcome.choices.front().end.finished;
+  const std::string digest =
+      outcome.choices.empty() ? "" : token_sha256(outcome.choices.front().machine->token_ids());
+  reply_ms_ = (reply_ms_ * 7 + ms_between(end.submitted_ns, end.finished_ns)) / 8;
+  log(LogLevel::kInfo, "request",
+      {{"request_id", running.request_id},
+       {"key_label", running.key_label},
+       {"dialect", running.dialect},
+       {"stream", running.is_stream ? "1" : "0"},
+       {"finish_detail", outcome.name},
+       {"prompt_tokens", fmt::to_string(totals.n_prompt)},
+       {"cached_tokens", fmt::to_string(totals.n_cached)},
+       {"completion_tokens", fmt::to_string(totals.n_reply)},
+       {"reasoning_tokens", fmt::to_string(totals.n_reasoning)},
+       {"n_calls", fmt::to_string(totals.n_calls)},
+       {"queue_ms", fmt::to_string(ms_between(end.submitted_ns, end.started_ns))},
+       {"prefill_ms", fmt::to_string(ms_between(end.started_ns, end.first_token_ns))},
+       {"decode_ms", fmt::to_string(ms_between(end.first_token_ns, end.finished_ns))},
+       {"ttft_ms", fmt::to_string(ms_between(running.arrived_ns, end.first_token_ns))},
+       {"gap_max_ms", fmt::to_string(end.gap_max_ns / 1'000'000)},
+       {"token_sha256", digest.substr(0, 12)}});
+  forget(session_id);
+}
+
+}  // namespace roost

@@ -1,0 +1,370 @@
+// Everything that is answered at once: probes, lists, counts, stored replies.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "server/anthropic_messages.h"
+#include "server/chat_messages.h"
+#include "server/generation_fields.h"
+#include "server/model_list.h"
+#include "server/openai_chat.h"
+#include "server/openai_common.h"
+#include "server/openai_responses.h"
+#include "server/page.h"
+#include "server/prompt.h"
+#include "server/props.h"
+#include "server/service_call.h"
+#include "server/version.h"
+
+namespace roost {
+
+namespace {
+
+json::Value status_object(const char* status) {
+  json::Value out = json::Value::object();
+  out.set("status", json::Value::string(status));
+  return out;
+}
+
+Error unknown_response(std::string_view id) {
+  return Error{Refusal::UnknownResponse, fmt::format("have {}", quoted_short(id))};
+}
+
+}  // namespace
+
+// ---- Probes and lists
+// -----------------------------------------------------------------------------
+
+void Service::get_page(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  HttpResponse response;
+  response.content_type = "text/html; charset=utf-8";
+  response.body = start_page(served ? served->ids.front() : "");
+  answer(call, std::move(response));
+}
+
+void Service::get_health(Call& call) {
+  if (is_draining_) return answer(call, json_response(503, status_object("draining")));
+  if (!model()) return answer(call, json_response(503, status_object("loading")));
+  answer(call, json_response(200, status_object("ok")));
+}
+
+void Service::get_ready(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  if (served && !is_draining_ &&
+      served->engine->counts().n_waiting >= static_cast<int32_t>(options_.queue_max))
+    return answer(call, json_response(503, status_object("busy")));
+  get_health(call);
+}
+
+void Service::get_version(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  json::Value out = json::Value::object();
+  out.set("name", json::Value::string("roost"));
+  out.set("version", json::Value::string(std::string(kVersion)));
+  out.set("backend", served ? json::Value::string(served->engine->backend()) : json::Value());
+  answer(call, json_response(200, out));
+}
+
+void Service::get_models(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
+  answer(call, json_response(200, model_list(*served)));
+}
+
+void Service::get_model(Call& call, std::string_view id) {
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
+  for (const std::string& own : served->ids)
+    if (own == id) return answer(call, json_response(200, model_entry(*served, own)));
+  answer_refusal(call,
+                 Error{Refusal::UnknownModel, fmt::format("have {}, served is {}", quoted_short(id),
+                                                          quoted_short(served->ids.front()))});
+}
+
+void Service::get_metrics(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  if (served) {
+    const Engine::Counts counts = served->engine->counts();
+    metrics_.set(Metric::kRequestsRunning, counts.n_running);
+    metrics_.set(Metric::kRequestsWaiting, counts.n_waiting);
+    const int32_t n_held = counts.n_pages - counts.n_free_pages;
+    metrics_.set(Metric::kKvPagesUsed,
+                 counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
+    metrics_.set(Metric::kPreemptions, static_cast<double>(counts.n_suspended));
+    const MemoryPlan& plan = served->engine->memory_plan();
+    const std::pair<const char*, size_t> kinds[] = {
+        {"weights", plan.weights_mapped + plan.weights_owned},
+        {"kv", plan.pages},
+        {"snapshots", plan.slots},
+        {"scratch", plan.scratch + plan.workspace}};
+    for (const auto& [kind, n_bytes] : kinds)
+      metrics_.set(Metric::kMemoryBytes, static_cast<double>(n_bytes), label("kind", kind));
+    metrics_.set(Metric::kBuildInfo, 1,
+                 label("version", kVersion) + "," + label("backend", served->engine->backend()));
+  }
+  if (n_connections_) metrics_.set(Metric::kConnections, static_cast<double>(n_connections_()));
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = metrics_.text(served ? served->ids.front() : "", options_.has_vllm_metrics);
+  answer(call, std::move(response));
+}
+
+void Service::get_props(Call& call) {
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
+  answer(call,
+         json_response(200, props_of(*served, {.queue_max = options_.queue_max,
+                                               .has_keys = options_.keys != nullptr,
+                                               .n_stored_max = options_.stored_replies_max})));
+}
+
+// ---- Requests in work
+// -----------------------------------------------------------------------------
+
+void Service::get_requests(Call& call) {
+  const int64_t now = clock_.now_ns();
+  json::Value list = json::Value::array();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, running] : running_) {
+      const bool is_visible = call.caller.is_admin || running.key_label == call.caller.label;
+      const std::shared_ptr<ReplySession> session = running.session.lock();
+      if (!is_visible || !session) continue;
+      constexpr const char* kPhases[] = {"queue", "prefill", "decode"};
+      json::Value one = json::Value::object();
+      one.set("id", json::Value::string(running.request_id));
+      one.set("reply_id", json::Value::string(running.reply_id));
+      one.set("key_label", json::Value::string(running.key_label));
+      one.set("dialect", json::Value::string(running.dialect));
+      one.set("stream", json::Value::boolean(running.is_stream));
+      one.set("phase", json::Value::string(kPhases[static_cast<size_t>(session->phase())]));
+      one.set("prompt_tokens", json::Value::integer(running.n_prompt));
+      one.set("completion_tokens", json::Value::integer(session->n_kept()));
+      one.set("age_ms", json::Value::integer((now - running.arrived_ns) / 1'000'000));
+      list.push(std::move(one));
+    }
+  }
+  json::Value out = json::Value::object();
+  const std::shared_ptr<const ServedModel> served = model();
+  if (served) {
+    const Engine::Counts counts = served->engine->counts();
+    out.set("running", json::Value::integer(counts.n_running));
+    out.set("waiting", json::Value::integer(counts.n_waiting));
+    out.set("generated_tokens", json::Value::integer(counts.n_generated_tokens));
+    out.set("prompt_tokens", json::Value::integer(counts.n_prompt_tokens));
+    out.set("pages_free", json::Value::integer(counts.n_free_pages));
+    out.set("pages", json::Value::integer(counts.n_pages));
+  }
+  out.set("requests", std::move(list));
+  answer(call, json_response(200, out));
+}
+
+void Service::cancel_request(Call& call, std::string_view id) {
+  const bool is_found = cancel_where(
+      [&](const Running& running) {
+        return running.request_id == id &&
+               (call.caller.is_admin || running.key_label == call.caller.label);
+      },
+      Error{Refusal::RequestCancelled, ""});
+  if (!is_found) return answer_refusal(call, unknown_response(id));
+  HttpResponse response;
+  response.status = 204;
+  response.content_type.clear();
+  answer(call, std::move(response));
+}
+
+// ---- Stored replies
+// -------------------------------------------------------------------------------
+
+void Service::get_response(Call& call, std::string_view id) {
+  const std::optional<StoredResponse> stored = store_.find(std::string(id), call.caller.label);
+  if (!stored) return answer_refusal(call, unknown_response(id));
+  answer(call, json_response(200, stored->response));
+}
+
+void Service::get_input_items(Call& call, std::string_view id) {
+  const std::optional<StoredResponse> stored = store_.find(std::string(id), call.caller.label);
+  if (!stored) return answer_refusal(call, unknown_response(id));
+  const auto id_of = [](const json::Value& item) {
+    const json::Value* own = item.find("id");
+    return own == nullptr ? json::Value() : *own;
+  };
+  json::Value out = json::Value::object();
+  out.set("object", json::Value::string("list"));
+  out.set("first_id", stored->input.empty() ? json::Value() : id_of(stored->input.front()));
+  out.set("last_id", stored->input.empty() ? json::Value() : id_of(stored->input.back()));
+  out.set("data", json::Value::array(stored->input));
+  out.set("has_more", json::Value::boolean(false));
+  answer(call, json_response(200, out));
+}
+
+void Service::delete_response(Call& call, std::string_view id) {
+  if (!store_.remove(std::string(id), call.caller.label))
+    return answer_refusal(call, unknown_response(id));
+  json::Value out = json::Value::object();
+  out.set("id", json::Value::string(std::string(id)));
+  out.set("object", json::Value::string("response.deleted"));
+  out.set("deleted", json::Value::boolean(true));
+  answer(call, json_response(200, out));
+}
+
+void Service::cancel_response(Call& call, std::string_view id) {
+  const bool is_running = cancel_where(
+      [&](const Running& running) {
+        return running.reply_id == id && running.key_label == call.caller.label;
+      },
+      Error{Refusal::RequestCancelled, ""});
+  if (!is_running) return get_response(call, id);
+  json::Value out = json::Value::object();
+  out.set("id", json::Value::string(std::string(id)));
+  out.set("object", json::Value::string("response"));
+  out.set("status", json::Value::string("cancelled"));
+  answer(call, json_response(200, out));
+}
+
+// ---- Counts and tokens
+// ----------------------------------------------------------------------------
+
+void Service::answer_value(Call& call, const Result<json::Value>& value) {
+  if (!value) return answer_refusal(call, value.error());
+  answer(call, json_response(200, *value));
+}
+
+void Service::post_tokenize(Call& call) {
+  answer_value(call, tokenize(call));
+}
+void Service::post_detokenize(Call& call) {
+  answer_value(call, detokenize(call));
+}
+void Service::post_apply_template(Call& call) {
+  answer_value(call, apply_template(call));
+}
+void Service::post_count_tokens(Call& call) {
+  answer_value(call, count_messages(call));
+}
+void Service::post_input_tokens(Call& call) {
+  answer_value(call, count_responses(call));
+}
+
+namespace {
+
+// The tokens of a body of /tokenize: of a text, or of a conversation that is rendered.
+Result<std::vector<Token>> tokens_of(const ServedModel& model, Fields& body, int64_t unix_seconds) {
+  if (body.take("chat_template") != nullptr)
+    return body.refuse(Refusal::UnsupportedField, "chat_template",
+                       "the checkpoint's own template is used");
+  ROOST_TRY(const std::optional<std::string> prompt, body.string("prompt", SIZE_MAX));
+  for (const char* key : {"model", "add_special_tokens"}) body.take(key);
+  if (prompt) return model.tokenizer.encode(*prompt);
+  ChatRequest request;
+  ROOST_TRY(request.messages, read_messages(body));
+  ROOST_TRY(request.tools, read_chat_tools(body));
+  ROOST_TRY(const std::optional<bool> header, body.boolean("add_generation_prompt"));
+  ROOST_TRY(const std::optional<bool> resume, body.boolean("continue_final_message"));
+  if (header.value_or(false) && resume.value_or(false))
+    return body.refuse(Refusal::FieldConflict, "continue_final_message",
+                       "continue_final_message and add_generation_prompt are both true");
+  request.continues_last =
+      resume.value_or(false) && request.messages.back().role == Role::kAssistant;
+  request.has_header = header.value_or(true);
+  ROOST_TRY(request.generation, read_generation(body, model.rules, {}));
+  ROOST_TRY(Prompt out, build_prompt(model, request, unix_seconds));
+  return std::move(out.tokens);
+}
+
+}  // namespace
+
+Result<json::Value> Service::tokenize(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const json::Value value, json::parse(call.request.body));
+  ROOST_TRY(Fields body, Fields::open(value, "", call.notes));
+  ROOST_TRY(const std::optional<bool> has_texts, body.boolean("return_token_strs"));
+  ROOST_TRY(const std::vector<Token> tokens, tokens_of(*served, body, clock_.unix_seconds()));
+  body.ignore_rest();
+  json::Value texts = json::Value::array();
+  for (const Token id : tokens) texts.push(json::Value::string(token_text(served->tokenizer, id)));
+  json::Value out = json::Value::object();
+  out.set("count", json::Value::integer(static_cast<int64_t>(tokens.size())));
+  out.set("max_model_len", json::Value::integer(served->engine->context_max()));
+  out.set("tokens", ids_value(tokens));
+  out.set("token_strs", has_texts.value_or(false) ? std::move(texts) : json::Value());
+  return out;
+}
+
+Result<json::Value> Service::detokenize(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const json::Value value, json::parse(call.request.body));
+  ROOST_TRY(Fields body, Fields::open(value, "", call.notes));
+  ROOST_TRY(const json::Value* list, body.array("tokens", SIZE_MAX));
+  if (list == nullptr) return body.refuse(Refusal::MissingField, "tokens", "must be given");
+  std::vector<Token> tokens;
+  for (const json::Value& one : list->items()) {
+    const std::optional<int64_t> id = one.is_number() ? one.as_int64() : std::nullopt;
+    if (!id || *id < 0 || *id >= served->rules.n_tokens)
+      return body.refuse(Refusal::FieldRange, "tokens",
+                         fmt::format("have {}, want token ids from 0 to {}", value_short(one),
+                                     served->rules.n_tokens - 1));
+    tokens.push_back(static_cast<Token>(*id));
+  }
+  body.take("model");
+  body.ignore_rest();
+  json::Value out = json::Value::object();
+  out.set("prompt", json::Value::string(served->tokenizer.decode(tokens, false)));
+  return out;
+}
+
+Result<json::Value> Service::apply_template(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  const std::string& query = call.request.query;
+  const std::string& body = call.request.body;
+  ChatRequest request;
+  if (query.find("dialect=messages") != std::string::npos) {
+    ROOST_TRY(request, parse_anthropic_messages(body, served->rules, call.notes));
+  } else if (query.find("dialect=responses") != std::string::npos) {
+    const FindResponse find = [&](const std::string& id) {
+      return store_.find(id, call.caller.label);
+    };
+    ROOST_TRY(ResponsesRequest whole,
+              parse_openai_responses(body, served->rules, find, call.notes));
+    request = std::move(whole.chat);
+  } else {
+    ROOST_TRY(request, parse_openai_chat(body, served->rules, call.notes));
+  }
+  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  json::Value out = json::Value::object();
+  out.set("prompt", json::Value::string(prompt.text));
+  out.set("token_ids", ids_value(prompt.tokens));
+  out.set("starts_in_reasoning", json::Value::boolean(prompt.starts_in_reasoning));
+  out.set("snapshot_places", json::Value::array());
+  out.set("replayed_spans", json::Value::array());
+  return out;
+}
+
+Result<json::Value> Service::count_messages(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  ROOST_TRY(const ChatRequest request,
+            parse_anthropic_messages(call.request.body, served->rules, call.notes));
+  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  json::Value out = json::Value::object();
+  out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));
+  return out;
+}
+
+Result<json::Value> Service::count_responses(Call& call) {
+  ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
+  const FindResponse find = [&](const std::string& id) {
+    return store_.find(id, call.caller.label);
+  };
+  ROOST_TRY(const ResponsesRequest request,
+            parse_openai_responses(call.request.body, served->rules, find, call.notes));
+  ROOST_TRY(const Prompt prompt, build_prompt(*served, request.chat, clock_.unix_seconds()));
+  json::Value out = json::Value::object();
+  out.set("object", json::Value::string("response.input_tokens"));
+  out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));
+  return out;
+}
+
+}  // namespace roost
