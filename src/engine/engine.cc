@@ -74,6 +74,7 @@ class EngineImpl final : public Engine {
   std::vector<RowSpan> row_spans_;
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sample_params_;
+  std::vector<const uint32_t*> sample_masks_;
 
   // Between threads.
   mutable std::mutex mutex_;
@@ -155,6 +156,7 @@ EngineImpl::EngineImpl(std::shared_ptr<const ModelWeights> weights, const Engine
   row_spans_.reserve(n_streams);
   delta_spans_.reserve(n_streams);
   sample_params_.reserve(n_streams);
+  sample_masks_.reserve(n_streams);
   counts_.n_free_pages = counts_.n_pages = plan.n_pages;
   counts_.n_free_slots = counts_.n_slots = plan.n_slots;
   thread_ = std::thread([this] { run(); });
@@ -199,6 +201,11 @@ Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink si
   sequence->event.tokens.reserve(1);
   sequence->event.submitted_ns = clock_.now_ns();
   sequence->request = std::move(request);
+  if (sequence->request.grammar) {
+    sequence->matcher = std::make_unique<GrammarMatcher>(sequence->request.grammar);
+    const int64_t n_text = sequence->request.grammar.grammar->vocabulary().n_tokens();
+    sequence->mask.resize(mask_words(std::max(weights_->config.vocabulary, n_text)));
+  }
   sequence->sink = std::move(sink);
 
   const std::lock_guard lock(mutex_);
@@ -345,6 +352,7 @@ void EngineImpl::build_step() {
 
   step_tokens_.clear(), step_positions_.clear(), logit_rows_.clear(), logit_sequences_.clear();
   row_spans_.clear(), delta_spans_.clear(), sample_params_.clear();
+  sample_masks_.clear();
   for (const Chunk& chunk : chunks_) {
     Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
     const auto first_row = static_cast<int32_t>(step_tokens_.size());
@@ -372,6 +380,7 @@ void EngineImpl::build_step() {
       logit_sequences_.push_back(chunk.sequence_idx);
       sample_params_.push_back(s.request.sampling);
       sample_params_.back().position = s.n_computed;
+      sample_masks_.push_back(s.next_mask(weights_->config.end_tokens));
     }
   }
 }
@@ -382,7 +391,8 @@ void EngineImpl::sample_step() {
   ops_->run(Sample{.logits = logits_.tensor(DType::kF32, {n_logits, weights_->config.vocabulary}),
                    .params = sample_params_,
                    .n_tokens = options_.n_tokens,
-                   .tokens = drawn});
+                   .tokens = drawn,
+                   .masks = sample_masks_});
   for (int64_t i = 0; i < n_logits; ++i) {
     Sequence& s = *running_[static_cast<size_t>(logit_sequences_[static_cast<size_t>(i)])];
     const int32_t token = drawn.as<int32_t>()[i];
@@ -397,12 +407,13 @@ void EngineImpl::sample_step() {
 
 void EngineImpl::keep(Sequence& s, int32_t token) {
   const std::vector<int32_t>& end_tokens = weights_->config.end_tokens;
-  const bool is_end = !s.request.ignore_end_tokens &&
+  const bool is_end = (!s.request.ignore_end_tokens || s.matcher) &&
                       std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end();
   if (is_end || s.is_stop_token(token)) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
   }
+  ROOST_CHECK(!s.matcher || s.matcher->accept(token));  // the mask let it
   s.tokens.push_back(token);
   const int64_t now = clock_.now_ns();
   if (s.n_generated() == 1) {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "grammar/matcher.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
 
@@ -22,7 +23,8 @@ struct EngineRequest {
   int64_t new_tokens_max = 0;   // >= 1, counted in kept tokens; clamped to what fits the context
   SampleParams sampling;        // position is set by the engine
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
-  bool ignore_end_tokens = false;
+  bool ignore_end_tokens = false;    // but where a grammar leaves nothing else
+  GrammarUse grammar;                // what the reply must follow; none: it is free
 };
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };

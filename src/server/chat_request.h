@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "server/structured_output.h"
 
 namespace roost {
 
@@ -45,6 +46,7 @@ struct GenerationFields {
   std::optional<bool> thinking;                // absent: the server's default
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
+  OutputFormat output;                         // what the reply must look like
 };
 
 struct ChatRequest {

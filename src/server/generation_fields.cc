@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/limits.h"
+#include "server/structured_output.h"
 
 namespace roost {
 
@@ -70,7 +71,6 @@ constexpr ForeignField kAbsentFeatures[] = {
     {"logit_bias", Neutral::kEmpty, "biases are not offered"},
     {"logprobs", Neutral::kFalse, "probabilities are not offered"},
     {"top_logprobs", Neutral::kZero, "probabilities are not offered"},
-    {"structured_outputs", Neutral::kNone, "constrained output is not offered"},
     {"loop_guard", Neutral::kFalse, "the loop guard is not offered"},
     {"timeout", Neutral::kNone, "deadlines are not offered; close the connection instead"},
 };
@@ -479,6 +479,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   ROOST_TRY(const std::optional<std::string> request_id,
             body.string("request_id", limits::kLabelBytesMax));
   out.request_id = request_id.value_or("");
+  ROOST_TRY_DO(read_structured_outputs(body, out.output));
   ROOST_TRY_DO(read_without_effect(body));
   ROOST_TRY_DO(refuse_foreign_fields(body));
   return out;

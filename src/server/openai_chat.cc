@@ -56,25 +56,6 @@ Result<void> read_tool_choice(Fields& body, bool has_tools) {
   return {};
 }
 
-Result<void> read_response_format(Fields& body) {
-  ROOST_TRY(const json::Value* format, body.object("response_format"));
-  if (format == nullptr) return {};
-  ROOST_TRY(Fields fields, Fields::open(*format, body.pointer_of("response_format"), body.notes()));
-  ROOST_TRY(const json::Value* type, fields.require("type"));
-  if (!type->is_string())
-    return fields.refuse(Refusal::FieldType, "type",
-                         fmt::format("have {}, want a string", value_short(*type)));
-  const std::string& word = type->as_string();
-  if (word == "json_object" || word == "json_schema")
-    return body.refuse(Refusal::UnsupportedField, "response_format",
-                       "constrained output is not offered; use the type text");
-  if (word != "text")
-    return fields.refuse(Refusal::FieldValue, "type",
-                         fmt::format("have {}, want text", quoted_short(word)));
-  fields.ignore_rest();
-  return {};
-}
-
 // A last turn of the assistant asks to be continued unless the request says otherwise.
 Result<void> read_continuation(Fields& body, const std::vector<Message>& messages) {
   ROOST_TRY(const std::optional<bool> resume, body.boolean("continue_final_message"));
@@ -291,9 +272,9 @@ Result<ChatRequest> parse_openai_chat(std::string_view body, const RequestRules&
   ROOST_TRY(out.tools, read_tools(fields));
   ROOST_TRY_DO(read_stream_options(fields, out));
   ROOST_TRY_DO(read_tool_choice(fields, !out.tools.empty()));
-  ROOST_TRY_DO(read_response_format(fields));
   ROOST_TRY_DO(read_continuation(fields, out.messages));
   ROOST_TRY(out.generation, read_generation(fields, rules));
+  ROOST_TRY_DO(read_response_format(fields, out.generation.output));
   fields.ignore_rest();
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "server/chat_request.h"
+#include "server/grammar_store.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -26,7 +27,8 @@ struct ServedModel {
   Tokenizer tokenizer;
   ChatTemplate chat_template;
   RequestRules rules;
-  std::vector<std::string> added_tokens;  // texts that would be control tokens in a prompt
+  std::shared_ptr<GrammarStore> grammars;  // of the tokenizer
+  std::vector<std::string> added_tokens;   // texts that would be control tokens in a prompt
   std::vector<int32_t> end_tokens;
   SamplingDefaults defaults;
   std::optional<bool> thinking;  // the server's default; absent: the template's
@@ -38,7 +40,7 @@ struct ServedModel {
 // "roost-<version>-<first 8 digits of the digest>".
 std::string fingerprint_of(const ServedModel& model);
 
-// Fills rules and added_tokens from the tokenizer, the template and its source.
+// Fills rules, grammars and added_tokens from the tokenizer, the template and its source.
 void derive_rules(ServedModel& model, const std::string& template_source);
 
 // How a request is sampled: its own values, else the defaults; a missing seed is drawn by the

@@ -151,6 +151,13 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/ready", &Service::get_ready},
       {"GET", "/version", &Service::get_version},
       {"GET", "/", &Service::get_page},
+      {"GET", "/app.js", &Service::get_page},
+      {"GET", "/app.css", &Service::get_page},
+      {"GET", "/app/api.js", &Service::get_page},
+      {"GET", "/app/live.js", &Service::get_page},
+      {"GET", "/app/settings.js", &Service::get_page},
+      {"GET", "/app/store.js", &Service::get_page},
+      {"GET", "/app/text.js", &Service::get_page},
   };
   return kRoutes;
 }
@@ -333,11 +340,7 @@ void Service::dispatch(Call& call) {
 // -----------------------------------------------------------------------------
 
 void Service::get_page(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  HttpResponse response;
-  response.content_type = "text/html; charset=utf-8";
-  response.body = start_page(served ? served->ids.front() : "");
-  answer(call, std::move(response));
+  answer(call, page_response(call.request.path));
 }
 
 void Service::get_health(Call& call) {
@@ -418,6 +421,9 @@ Result<void> Service::admit_chat(Call& call) {
   work.sampling = sample_params_of(fields, served->defaults, head.seed);
   work.stop_tokens = fields.stop_tokens;
   work.ignore_end_tokens = fields.ignore_end_tokens;
+  call.notes.param = fields.output.path;
+  ROOST_TRY(work.grammar, served->grammars->use_of(fields.output, prompt.starts_in_reasoning));
+  call.notes.param.clear();
 
   const uint64_t session_id = next_session_id_++;
   ReplySetup setup;

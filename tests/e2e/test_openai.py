@@ -149,7 +149,6 @@ def test_models_are_listed_and_found(client, server):
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"extra": {"typical_p": 0.5}}, "typical_p"),
     ],
 )

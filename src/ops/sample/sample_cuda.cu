@@ -292,6 +292,7 @@ size_t sample_cuda_scratch_bytes(int64_t vocabulary) {
 }
 
 void sample_cuda(const Sample& op, CudaContext& context) {
+  ROOST_CHECK(op.masks.empty());  // grammars run on the CPU backend alone
   const DeviceArena::Scope scope(context.scratch);
   SampleCall call{.logits = f32_data(op.logits), .params = context.staging.push(op.params)};
   call.tokens = i32_data(op.tokens);
