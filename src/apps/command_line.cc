@@ -58,7 +58,11 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       sub->add_option("SHAPE", out.shape, "ornith-122b, 35b-a3b, 27b or tiny")->required();
       sub->add_option("DIR", out.model, "folder of the new checkpoint")->required();
     } else {
-      sub->add_option("MODEL", out.model, "folder of a checkpoint, as published")->required();
+      const char* help =
+          command.command == kBench
+              ? "folder of a checkpoint, or synth:SHAPE: random weights, made in place"
+              : "folder of a checkpoint, as published";
+      sub->add_option("MODEL", out.model, help)->required();
     }
     add_flags(*sub, command.command, out.flags);
     sub->callback([&out, &command] { out.command = command.command; });

@@ -229,22 +229,26 @@ void print_memory_plan(const MemoryPlan& plan) {
                                                  {"weights, converted", plan.weights_owned},
                                                  {"K/V pages", plan.pages},
                                                  {"state slots", plan.slots},
+                                                 {"kept states", plan.snapshots},
                                                  {"scratch of a step", plan.scratch},
                                                  {"workspace of kernels", plan.workspace},
                                                  {"together", plan.total()}};
   for (const auto& [what, n_bytes] : rows) fmt::print("  {:<30}{:>21}\n", what, n_bytes);
-  fmt::print("  {} pages of {} tokens, {} slots\n", plan.n_pages, kPageTokens, plan.n_slots);
+  fmt::print("  {} pages of {} tokens, {} of them for running streams; {} slots; {} kept states\n",
+             plan.n_pages, kPageTokens, plan.n_pages_of_streams, plan.n_slots, plan.n_snapshots);
+  fmt::print("  context {} tokens\n", plan.context_max);
 }
 
 int run_inspect(const InspectOptions& options) {
-  const Result<std::shared_ptr<const ModelWeights>> weights = load_model_weights(options.model);
-  if (!weights) return refused(weights.error());
+  const Result<LoadedWeights> loaded = load_model_weights(options.model, 0, true);
+  if (!loaded) return refused(loaded.error());
+  const std::shared_ptr<const ModelWeights>& weights = loaded->weights;
   ThreadPool pool(1);  // nothing is computed
-  const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits((*weights)->config, 1));
-  fmt::print("{}", inspect_report(**weights, *ops));
-  if (options.lists_tensors) print_tensors(*(*weights)->checkpoint);
+  const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits(weights->config, 1));
+  fmt::print("{}", inspect_report(*weights, *ops));
+  if (options.lists_tensors) print_tensors(*weights->checkpoint);
   if (options.plan) {
-    const Result<MemoryPlan> plan = options.plan(*weights);
+    const Result<MemoryPlan> plan = options.plan(weights);
     if (!plan) return refused(plan.error());
     print_memory_plan(*plan);
   }

@@ -29,11 +29,11 @@ class TempFolder {
 };
 
 std::string report_of(const std::string& folder) {
-  const auto weights = load_model_weights(folder);
-  EXPECT_TRUE(weights) << to_string(weights.error());
+  const Result<LoadedWeights> loaded = load_model_weights(folder, 0, true);
+  EXPECT_TRUE(loaded) << to_string(loaded.error());
   ThreadPool pool(1);
-  const auto ops = make_cpu_ops(pool, Qwen35::ops_limits((*weights)->config, 1));
-  return inspect_report(**weights, *ops);
+  const auto ops = make_cpu_ops(pool, Qwen35::ops_limits(loaded->weights->config, 1));
+  return inspect_report(*loaded->weights, *ops);
 }
 
 void expect_lines(const std::string& report, std::initializer_list<const char*> parts) {
@@ -67,9 +67,12 @@ TEST(Inspect, the_plan_is_printed_when_it_is_asked_for) {
                      .scratch = 1,
                      .workspace = 1,
                      .n_pages = 7,
-                     .n_slots = 9});
+                     .n_slots = 9,
+                     .n_snapshots = 11,
+                     .context_max = 448});
   expect_lines(testing::internal::GetCapturedStdout(),
-               {"together", "16", "7 pages of 64 tokens, 9 slots"});
+               {"together", "16", "7 pages of 64 tokens", "9 slots", "11 kept states",
+                "context 448 tokens"});
 }
 
 TEST(Synth, writes_a_checkpoint_that_inspect_reads) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "apps/load_weights.h"
+#include "apps/machine.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -176,6 +177,8 @@ void log_plan(const MemoryPlan& plan) {
        {"n_pages", fmt::to_string(plan.n_pages)},
        {"slots_mib", mib(plan.slots)},
        {"n_slots", fmt::to_string(plan.n_slots)},
+       {"snapshots_mib", mib(plan.snapshots)},
+       {"n_snapshots", fmt::to_string(plan.n_snapshots)},
        {"scratch_mib", mib(plan.scratch)},
        {"workspace_mib", mib(plan.workspace)}});
 }
@@ -191,6 +194,7 @@ Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options,
 
 Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock) {
   Steps steps(clock);
+  ROOST_TRY(const Machine machine, Machine::open(options.device, options.engine.n_threads));
   ROOST_TRY(TextSide text, load_text(options, clock, steps));
   ServedModel& model = *text.model;
   const int bits = text.config.quantization ? text.config.quantization->bits : 16;
@@ -211,11 +215,18 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   steps.done("weights",
              fmt::format("{} MiB mapped, {} MiB owned", mib(shared_weights->bytes_mapped),
                          mib(shared_weights->bytes_owned)));
-  steps.done("residency", make_resident(*shared_weights) ? "weights are in memory"
-                                                         : "weights are larger than memory");
+  ROOST_TRY(const bool is_resident, make_resident(*shared_weights));
+  steps.done("residency", is_resident ? "weights are in memory" : "weights are larger than memory");
+
+  if (!machine.is_cpu()) {
+    ROOST_TRY(shared_weights, machine.place(shared_weights, nullptr));
+    steps.done("upload", fmt::format("{} MiB on the device", mib(shared_weights->bytes_owned)));
+  }
 
   EngineOptions engine_options = options.engine;
+  engine_options.hardware = machine.hardware();
   engine_options.n_tokens = model.tokenizer.n_tokens();
+  engine_options.turn_token = model.tokenizer.find_added("<|im_start|>").value_or(-1);
   ROOST_TRY(std::unique_ptr<Engine> engine,
             Engine::create(std::move(shared_weights), engine_options, clock));
   model.engine = std::move(engine);

@@ -13,6 +13,7 @@ namespace roost {
 
 struct LoadOptions {
   std::string folder;
+  std::string device = "cpu";        // or cuda
   std::string template_file;         // empty: the checkpoint's own
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;

@@ -6,20 +6,42 @@
 
 namespace roost {
 
-Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string& folder) {
-  ROOST_TRY(const std::string text, read_file(folder + "/config.json", limits::kConfigBytesMax));
+namespace {
+
+constexpr std::string_view kSynthetic = "synth:";
+
+Result<LoadedWeights> make_weights(const std::string& shape, int64_t n_layers,
+                                   bool is_read_by_host) {
+  SyntheticOptions options;
+  options.shape = shape;
+  options.n_layers = n_layers;
+  LoadedWeights loaded;
+  ROOST_TRY(loaded.synthetic, SyntheticMemory::create(options, is_read_by_host));
+  ROOST_TRY(ModelWeights weights,
+            load_weights(loaded.synthetic->checkpoint(), loaded.synthetic->config()));
+  loaded.weights = std::make_shared<const ModelWeights>(std::move(weights));
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,
+                                         bool is_read_by_host) {
+  if (model.starts_with(kSynthetic))
+    return make_weights(model.substr(kSynthetic.size()), n_layers, is_read_by_host);
+  ROOST_TRY(const std::string text, read_file(model + "/config.json", limits::kConfigBytesMax));
   ROOST_TRY(const json::Value json, json::parse(text));
   ROOST_TRY(ModelConfig config, parse_config(json));
-  ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
+  ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(model));
   ROOST_TRY(
       ModelWeights weights,
       load_weights(std::make_shared<const Checkpoint>(std::move(checkpoint)), std::move(config)));
-  return std::make_shared<const ModelWeights>(std::move(weights));
+  return LoadedWeights{std::make_shared<const ModelWeights>(std::move(weights)), {}};
 }
 
-bool make_resident(const ModelWeights& weights) {
+Result<bool> make_resident(const ModelWeights& weights) {
   if (weights.bytes_mapped > available_memory_bytes()) return false;
-  weights.checkpoint->make_resident();
+  ROOST_TRY_DO(weights.checkpoint->make_resident());
   return true;
 }
 

@@ -1,18 +1,28 @@
-// A model folder's config.json and tensors, as weights.
+// A model's configuration and tensors, as weights.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "weights/synthetic_memory.h"
 #include "weights/weights.h"
 
 namespace roost {
 
-Result<std::shared_ptr<const ModelWeights>> load_model_weights(const std::string& folder);
+struct LoadedWeights {
+  std::shared_ptr<const ModelWeights> weights;
+  std::optional<SyntheticMemory> synthetic;  // what they were made of
+};
 
-// Reads the mapped files in when memory holds them: a first touch while serving costs more than
-// the product that needs it. False: they are larger than memory and are read as they are used.
-bool make_resident(const ModelWeights& weights);
+// model: a folder, or synth:SHAPE with n_layers layers (0: the shape's own). Synthetic weights that
+// no host reads are left for the device to make.
+Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,
+                                         bool is_read_by_host);
+
+// Reads the mapped files into memory when it holds them. False: they are larger than memory and are
+// read as they are used. Refuses file.read; the weights are then lost.
+Result<bool> make_resident(const ModelWeights& weights);
 
 }  // namespace roost

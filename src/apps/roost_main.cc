@@ -6,11 +6,13 @@
 
 #include "apps/bench.h"
 #include "apps/command_line.h"
+#include "apps/engine_options.h"
 #include "apps/inspect.h"
 #include "apps/run.h"
 #include "apps/serve.h"
 #include "apps/synth.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace roost {
 namespace {
@@ -35,6 +37,8 @@ int run_bench_of(const CommandLine& line) {
   const Flags& flags = line.flags;
   BenchOptions options;
   options.model = line.model;
+  options.device = flags.device;
+  options.n_layers = flags.layers;
   options.prompt_rows = flags.prompt_rows;
   options.chunk_rows = flags.chunk_rows;
   options.decode_rows = flags.decode_rows;
@@ -45,10 +49,20 @@ int run_bench_of(const CommandLine& line) {
   return run_bench(options);
 }
 
+Result<MemoryPlan> plan_of(const Flags& flags, const ModelWeights& weights) {
+  ROOST_TRY(EngineOptions options, engine_options_of(flags));
+  return plan_memory(weights, options, available_memory_bytes());
+}
+
 int run_inspect_of(const CommandLine& line) {
   InspectOptions options;
   options.model = line.model;
   options.lists_tensors = line.flags.lists_tensors;
+  if (line.flags.plan) {
+    options.plan = [&line](const std::shared_ptr<const ModelWeights>& weights) {
+      return plan_of(line.flags, *weights);
+    };
+  }
   return run_inspect(options);
 }
 

@@ -218,9 +218,11 @@ int run_run(const CommandLine& line) {
   if (!request) return complain(request.error());
   LoadOptions options;
   options.folder = line.model;
+  options.device = flags.device;
   options.template_file = flags.chat_template;
   options.engine.context_max = flags.context;
   options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
+  options.engine.memory_max = static_cast<size_t>(flags.max_memory) << 20;
   options.engine.n_threads = static_cast<int>(flags.threads);
   options.engine.streams_max = 1;
   const Result<std::shared_ptr<ServedModel>> model = load_model(options, system_clock());

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "apps/engine_options.h"
 #include "apps/load_model.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -78,12 +79,6 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return Error{Refusal::FlagValue,
-               fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
-}
-
 Result<HttpOptions> http_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--port", flags.port, 0, 65535));
   ROOST_TRY_DO(check_range("--network-threads", flags.network_threads, 1, 64));
@@ -106,24 +101,16 @@ Result<HttpOptions> http_options_of(const Flags& flags) {
 
 Result<LoadOptions> load_options_of(const CommandLine& line) {
   const Flags& flags = line.flags;
-  ROOST_TRY_DO(check_range("--streams", flags.streams, 1, 4096));
-  ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 0, 1'000'000));
-  ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
-  ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
-  ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, int64_t{1} << 30));
   LoadOptions out;
+  ROOST_TRY(out.engine, engine_options_of(flags));
   out.folder = line.model;
+  out.device = flags.device;
   out.template_file = flags.chat_template;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")
     return Error{Refusal::FlagValue, "--thinking: want on, off or template"};
   if (flags.thinking != "template") out.thinking = flags.thinking == "on";
-  out.engine.context_max = flags.context;
-  out.engine.streams_max = static_cast<int32_t>(flags.streams);
-  out.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
-  out.engine.n_threads = static_cast<int>(flags.threads);
-  out.engine.queue_max = static_cast<size_t>(flags.queue_size);
   return out;
 }
 

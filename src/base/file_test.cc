@@ -45,6 +45,29 @@ TEST_F(FileTest, is_read_and_mapped_byte_for_byte) {
   EXPECT_EQ(bytes_of(moved), bytes);
 }
 
+TEST_F(FileTest, once_resident_does_not_see_what_happens_to_the_file) {
+  std::string bytes(20'000'000, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 4096);
+  const std::string file = make("a", bytes);
+  const Result<MappedFile> mapped = MappedFile::open(file);
+  ASSERT_TRUE(mapped);
+  const std::byte* const data = mapped->bytes().data();
+  ASSERT_TRUE(mapped->make_resident());
+  EXPECT_EQ(mapped->bytes().data(), data);
+  make("a", "another");
+  EXPECT_TRUE(bytes_of(*mapped) == bytes);
+}
+
+TEST_F(FileTest, that_shrank_after_it_was_mapped_is_refused) {
+  const std::string file = make("a", std::string(100'000, 'x'));
+  const Result<MappedFile> mapped = MappedFile::open(file);
+  ASSERT_TRUE(mapped);
+  make("a", "short");
+  const Result<void> resident = mapped->make_resident();
+  ASSERT_FALSE(resident);
+  EXPECT_EQ(resident.error().refusal, Refusal::FileRead);
+}
+
 TEST_F(FileTest, that_is_empty_gives_no_bytes) {
   const std::string file = make("empty", "");
   EXPECT_EQ(*read_file(file, 0), "");

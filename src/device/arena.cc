@@ -20,17 +20,13 @@ Buffer::Buffer(size_t n_bytes) : n_bytes_(n_bytes) {
   if (n_bytes == 0) return;
   void* data = std::aligned_alloc(kPageBytes, rounded_up(n_bytes, kPageBytes));
   ROOST_CHECK(data != nullptr);
-  data_.reset(static_cast<std::byte*>(data));
+  data_ = {static_cast<std::byte*>(data), Free{[](std::byte* taken) { std::free(taken); }}};
 #ifdef __linux__
   // Large pools are read in long runs: huge pages spare the TLB. A kernel that refuses loses
   // nothing else.
   if (n_bytes >= (size_t{4} << 20)) madvise(data, n_bytes, MADV_HUGEPAGE);
 #endif
   std::fill_n(data_.get(), n_bytes, std::byte{0});
-}
-
-void Buffer::Free::operator()(std::byte* data) const {
-  std::free(data);
 }
 
 Tensor Buffer::tensor(DType dtype, const Shape& shape) const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "tensor/tensor.h"
 
@@ -12,15 +13,21 @@ namespace roost {
 // Memory that starts on a page, filled with zeros. Ends with the object.
 class Buffer {
  public:
+  using FreeFunction = void (*)(std::byte* data);
+
   Buffer() = default;
-  explicit Buffer(size_t n_bytes);  // aborts when the machine has no memory (house style, errors)
+  explicit Buffer(size_t n_bytes);  // of the host; aborts when it has none (house style, errors)
+  // Memory of a device, which `free` gives back.
+  Buffer(std::byte* data, size_t n_bytes, FreeFunction free)
+      : data_(data, Free{free}), n_bytes_(n_bytes) {}
   std::byte* data() const { return data_.get(); }
   size_t n_bytes() const { return n_bytes_; }
   Tensor tensor(DType dtype, const Shape& shape) const;  // a view from the start; must fit
 
  private:
   struct Free {
-    void operator()(std::byte* data) const;
+    FreeFunction free;
+    void operator()(std::byte* data) const { free(data); }
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t n_bytes_ = 0;
@@ -32,6 +39,7 @@ class Arena {
   static constexpr size_t kAlign = 64;  // a cache line, and the widest vector
 
   explicit Arena(size_t n_bytes) : buffer_(n_bytes) {}
+  explicit Arena(Buffer buffer) : buffer_(std::move(buffer)) {}  // of a device, perhaps
   Tensor tensor(DType dtype, const Shape& shape);
   template <class T>
   std::span<T> span(size_t n) {

@@ -2,7 +2,6 @@
 // and the model; one thread runs all of it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,12 +10,17 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/result.h"
+#include "engine/memory_plan.h"
 #include "grammar/matcher.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
 
 namespace roost {
+
+// Background work starts only when nothing else waits, and is suspended when something does.
+enum class Priority : uint8_t { kForeground, kBackground };
 
 struct EngineRequest {
   std::vector<int32_t> prompt;  // >= 1 token
@@ -25,6 +29,15 @@ struct EngineRequest {
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
   bool ignore_end_tokens = false;    // but where a grammar leaves nothing else
   GrammarUse grammar;                // what the reply must follow; none: it is free
+
+  Priority priority = Priority::kForeground;
+  int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline
+  bool uses_cache = true;   // false: reads nothing from the prefix cache and leaves nothing in it
+  Hash128 cache_salt;       // only requests of the same salt share prefixes
+  // Prompt positions, beside those that the engine finds itself, at which later prompts are likely
+  // to differ from this one: state is kept there. Any order; those outside 1 … n_prompt - 1 are
+  // ignored.
+  std::vector<int64_t> places;
 };
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
@@ -38,7 +51,8 @@ struct EngineEvent {
   Finish finish = Finish::kEndToken;  // kFinished
   int32_t end_token = -1;             // kFinished by kEndToken: the token
   std::optional<Error> error;         // kFinished by kError
-  // kFinished: counts and times of the request, ns on the engine's clock.
+  // kFinished: counts and times of the request, ns on the engine's clock. n_cached: prompt tokens
+  // whose rows were not run because the prefix cache had them.
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
   int64_t gap_max_ns = 0;  // longest silence between two kTokens events
@@ -47,38 +61,16 @@ struct EngineEvent {
 // Called on the engine thread; must not block or call the engine.
 using EventSink = std::function<void(const EngineEvent&)>;
 
-struct EngineOptions {
-  int64_t context_max = 0;   // tokens of one sequence; 0: the model's
-  int32_t streams_max = 16;  // sequences that run at once
-  size_t kv_bytes = 0;  // memory of K/V pages; 0: one sequence of full context and 8,192 tokens for
-                        // each other stream, at most 1/4 of memory
-  int64_t chunk_rows_max = 512;          // prompt rows of one step
-  int64_t prompt_rows_beside_max = 256;  // of a step that also decodes
-  int n_threads = 0;                     // 0: all usable CPUs
-  int64_t n_tokens = 0;  // ids [n_tokens, V) are padding and never drawn; 0: none are
-  int64_t reserved_new_tokens =
-      2048;  // a request starts with pages for its prompt and this many new tokens
-  size_t queue_max = 64;
-};
-
-struct MemoryPlan {  // bytes, as printed at start
-  size_t weights_mapped = 0, weights_owned = 0, pages = 0, slots = 0, scratch = 0, workspace = 0;
-  int32_t n_pages = 0, n_slots = 0;
-  size_t total() const {
-    return weights_mapped + weights_owned + pages + slots + scratch + workspace;
-  }
-};
-
 class Engine {
  public:
   using RequestId = uint64_t;
 
-  // Takes all memory, starts the engine thread. Refuses memory.too_small.
+  // Takes all memory, starts the engine thread. Refuses memory.too_small, cache.folder.
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const ModelWeights> weights,
                                                 const EngineOptions& options, const Clock& clock);
   virtual ~Engine() = default;  // ends running requests with kCancelled, joins the thread
 
-  // Any thread. Refuses request.too_long, request.empty_prompt, queue.full,
+  // Any thread. Refuses request.too_long, request.empty_prompt, request.field_range, queue.full,
   // server.draining.
   virtual Result<RequestId> submit(EngineRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;  // any thread; unknown or finished ids are fine
@@ -89,9 +81,17 @@ class Engine {
   virtual std::string backend() const = 0;  // "cpu avx3, 2 threads"
 
   struct Counts {
-    int32_t n_running = 0, n_waiting = 0, n_free_pages = 0, n_pages = 0, n_free_slots = 0,
-            n_slots = 0;
+    int32_t n_running = 0, n_waiting = 0;
+    int32_t n_free_pages = 0, n_pages = 0;  // free: held by no sequence, cached or not
+    int32_t n_cached_pages = 0;             // of the free ones, those that hold a known prefix
+    int32_t n_free_slots = 0, n_slots = 0;
+    int32_t n_kept_snapshots = 0, n_snapshots = 0;
     int64_t n_steps = 0, n_requests = 0, n_prompt_tokens = 0, n_generated_tokens = 0;
+    int64_t n_cached_tokens = 0;  // prompt tokens that needed no row
+    int64_t n_suspended = 0;      // times that a sequence had to wait for memory of others
+    int64_t n_evicted_pages = 0, n_evicted_snapshots = 0;
+    int64_t n_cache_files = 0,
+            n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
   };
   virtual Counts counts() const = 0;  // any thread
 };

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -286,6 +287,102 @@ TEST(Engine, pages_and_slots_come_back_after_endings_of_every_kind) {
   EXPECT_EQ(counts.n_free_pages, counts.n_pages);
   EXPECT_EQ(counts.n_free_slots, counts.n_slots);
   EXPECT_EQ(counts.n_waiting, 0);
+}
+
+// Every place that a later prompt can resume from, with a state kept there, and one page that is
+// used in part.
+TEST(Engine, a_resumed_prompt_equals_a_fresh_one_wherever_it_resumes) {
+  EngineOptions uncached = small();
+  uncached.has_cache = false;
+  const auto cold = make_engine(uncached);
+  std::vector<int32_t> prompt = golden_answers().at("story").prompt;
+  while (prompt.size() < 150) prompt.push_back(static_cast<int32_t>(prompt.size() * 37 % 3000));
+  const auto last = static_cast<int64_t>(prompt.size()) - 1;
+  EngineOptions options = small();
+  options.chunk_rows_max = 48;  // chunks end at places, or store the state within
+  for (const int64_t place : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{65}, int64_t{127},
+                              last - 20, last - 15, last - 3, last}) {
+    const auto engine = make_engine(options);
+    EngineRequest first = request(prompt, 1);
+    first.places = {place};
+    ask(*engine, first);
+    // Another end than the first one's, so that nothing behind the place is shared.
+    EngineRequest second = request(prompt, 12, 1.1, 5);
+    if (place < last) second.prompt[static_cast<size_t>(place)] = 7;
+    const Answer want = ask(*cold, second), have = ask(*engine, second);
+    EXPECT_EQ(have.tokens, want.tokens) << place;
+    EXPECT_EQ(have.end.n_cached, place);
+    EXPECT_EQ(want.end.n_cached, 0);
+  }
+}
+
+TEST(Engine, the_next_turn_goes_on_behind_the_reply) {
+  const auto engine = make_engine();
+  const GoldenAnswer count = golden_answers().at("count");
+  const Answer first = ask(*engine, request(count.prompt, 160));
+  ASSERT_EQ(first.tokens, count.ids);
+  std::vector<int32_t> next = count.prompt;
+  next.insert(next.end(), count.ids.begin(), count.ids.end());
+  const auto n_known = static_cast<int64_t>(next.size());
+  next.insert(next.end(), {5, 6, 7, 8});
+  EXPECT_EQ(ask(*engine, request(next, 3)).end.n_cached, n_known);
+  EngineRequest private_one = request(next, 3);
+  private_one.uses_cache = false;
+  EXPECT_EQ(ask(*engine, private_one).end.n_cached, 0);
+  EngineRequest salted = request(next, 3);
+  salted.cache_salt = {1, 1};
+  EXPECT_EQ(ask(*engine, salted).end.n_cached, 0);
+  EXPECT_EQ(ask(*engine, salted).end.n_cached, n_known + 3);
+}
+
+TEST(Engine, equal_prompts_that_come_together_are_computed_once) {
+  const auto engine = make_engine();
+  std::vector<int32_t> prompt(500);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7 % 3000);
+  const int64_t before = engine->counts().n_prompt_tokens;
+  std::vector<Listener> listeners(4);
+  for (Listener& listener : listeners)
+    ASSERT_TRUE(engine->submit(request(prompt, 4), listener.sink()));
+  const Answer first = listeners[0].wait();
+  for (size_t i = 1; i < 4; ++i) {
+    const Answer answer = listeners[i].wait();
+    EXPECT_EQ(answer.tokens, first.tokens);
+    EXPECT_EQ(answer.end.n_cached, 499);
+  }
+  Engine::Counts counts = engine->counts();
+  while (counts.n_running > 0) counts = engine->counts();
+  EXPECT_LT(counts.n_prompt_tokens - before, 520);
+  EXPECT_EQ(counts.n_cached_tokens, 3 * 499);
+}
+
+TEST(Engine, a_restart_begins_with_the_prefixes_of_the_folder) {
+  std::string folder = (std::filesystem::temp_directory_path() / "roost-engine-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EngineOptions options = small();
+  options.cache_folder = folder;
+  const GoldenAnswer count = golden_answers().at("count");
+  const Answer first = ask(*make_engine(options), request(count.prompt, 20));
+  {
+    const auto engine = make_engine(options);
+    EXPECT_GT(engine->counts().n_kept_snapshots, 0);
+    const Answer again = ask(*engine, request(count.prompt, 20));
+    EXPECT_EQ(again.tokens, first.tokens);
+    EXPECT_EQ(again.end.n_cached, static_cast<int64_t>(count.prompt.size()) - 1);
+    const auto second = Engine::create(fledgling(), options, system_clock());
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().refusal, Refusal::CacheFolder);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Engine, a_deadline_ends_a_request) {
+  const auto engine = make_engine();
+  EngineRequest late = request(golden_answers().at("count").prompt, 100'000);
+  late.ignore_end_tokens = true;
+  late.deadline_ns = 1;
+  const Answer answer = ask(*engine, late);
+  EXPECT_EQ(answer.end.finish, Finish::kError);
+  EXPECT_EQ(answer.end.error->refusal, Refusal::RequestDeadline);
 }
 
 TEST(Engine, a_step_allocates_nothing) {

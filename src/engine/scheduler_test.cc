@@ -8,11 +8,18 @@
 namespace roost {
 namespace {
 
+// 10 ms a step and 1 ms a row.
+StepCosts costs() {
+  StepCosts c;
+  c.set(std::vector<StepCosts::Sample>{{1, 11'000'000}, {16, 26'000'000}});
+  return c;
+}
+
 std::map<int32_t, int64_t> plan(const std::vector<SequenceNeed>& needs,
                                 const SchedulerLimits& limits = {}) {
   std::vector<Chunk> chunks;
   chunks.reserve(needs.size());
-  plan_step(needs, limits, chunks);
+  plan_step(needs, limits, costs(), chunks);
   std::map<int32_t, int64_t> rows;
   for (const Chunk& chunk : chunks) {
     EXPECT_EQ(rows.count(chunk.sequence_idx), 0u);
@@ -21,46 +28,105 @@ std::map<int32_t, int64_t> plan(const std::vector<SequenceNeed>& needs,
   return rows;
 }
 
+SequenceNeed need(int64_t n_left, uint64_t arrival = 0) {
+  return {.n_left = n_left, .arrival = arrival};
+}
+
+using Rows = std::map<int32_t, int64_t>;
+
+TEST(StepCosts, lie_on_the_measured_points_and_on_lines_between_and_behind_them) {
+  const StepCosts c = costs();
+  EXPECT_EQ(c.ns(1), 11'000'000);
+  EXPECT_EQ(c.ns(6), 16'000'000);
+  EXPECT_EQ(c.ns(16), 26'000'000);
+  EXPECT_EQ(c.ns(116), 126'000'000);
+  EXPECT_EQ(c.rows_within(126'999'999, 512), 116);
+  EXPECT_EQ(c.rows_within(1, 512), 0);
+  EXPECT_EQ(c.rows_within(1'000'000'000, 512), 512);
+}
+
+TEST(StepCosts, follow_what_is_observed) {
+  StepCosts c = costs();
+  for (int i = 0; i < 40; ++i) c.observe(100, c.ns(16) + 84 * 3'000'000);
+  EXPECT_NEAR(static_cast<double>(c.ns(200)), 26e6 + 184 * 3e6, 1e4);
+  for (int i = 0; i < 40; ++i) c.observe(1, 50'000'000);
+  EXPECT_NEAR(static_cast<double>(c.ns(1)), 50e6, 1e4);
+}
+
+TEST(StepCosts, one_measurement_is_continued_and_noise_never_makes_more_rows_cheaper) {
+  StepCosts c;
+  c.set(std::vector<StepCosts::Sample>{{1, 8'000'000}});
+  EXPECT_EQ(c.ns(9), 16'000'000);
+  c.set(std::vector<StepCosts::Sample>{{1, 8'000'000}, {2, 7'000'000}, {4, 9'000'000}});
+  for (int64_t n = 2; n < 100; ++n) EXPECT_GE(c.ns(n), c.ns(n - 1)) << n;
+}
+
 TEST(Scheduler, every_decoding_sequence_brings_its_row) {
-  EXPECT_EQ(plan({{10, 9}, {5, 4}, {7, 6}}), (std::map<int32_t, int64_t>{{0, 1}, {1, 1}, {2, 1}}));
+  EXPECT_EQ(plan({need(1), need(1), need(1)}), (Rows{{0, 1}, {1, 1}, {2, 1}}));
 }
 
 TEST(Scheduler, a_lone_prompt_takes_the_whole_step) {
-  EXPECT_EQ(plan({{10'000, 0}}).at(0), 512);
-  EXPECT_EQ(plan({{10'000, 9'990}}).at(0), 10);
+  EXPECT_EQ(plan({need(10'000)}).at(0), 512);
+  EXPECT_EQ(plan({need(10)}).at(0), 10);
 }
 
-TEST(Scheduler, prompts_beside_streams_are_bounded) {
-  const auto rows = plan({{10'000, 0}, {5, 4}});
-  EXPECT_EQ(rows.at(0), 256);
+TEST(Scheduler, prompts_beside_streams_keep_the_gap) {
+  const Rows rows = plan({need(10'000), need(1)});
   EXPECT_EQ(rows.at(1), 1);
+  EXPECT_EQ(rows.at(0), 239);  // 250 ms hold 240 rows
 }
 
-TEST(Scheduler, a_short_prompt_is_not_held_up_by_a_long_one) {
-  const auto rows = plan({{10'000, 0}, {40, 0}});
-  EXPECT_EQ(rows.at(1), 40);
-  EXPECT_EQ(rows.at(0), 472);
+TEST(Scheduler, where_a_row_takes_longer_than_the_gap_a_prompt_still_goes_on) {
+  EXPECT_EQ(plan({need(10'000), need(1)}, {.gap_ns_max = 5'000'000}).at(0), 2);
+}
+
+TEST(Scheduler, the_shortest_prompt_is_done_first_and_the_next_gets_the_rest) {
+  EXPECT_EQ(plan({need(10'000, 1), need(40, 2), need(100, 3)}),
+            (Rows{{1, 40}, {2, 100}, {0, 372}}));
+}
+
+TEST(Scheduler, a_prompt_that_was_overtaken_often_goes_first) {
+  SequenceNeed old = need(10'000, 1);
+  old.n_overtaken = 8;
+  EXPECT_EQ(plan({need(40, 2), old}), (Rows{{1, 512}}));
+  old.n_overtaken = 7;
+  EXPECT_EQ(plan({need(40, 2), old}), (Rows{{0, 40}, {1, 472}}));
+}
+
+TEST(Scheduler, background_prompts_get_what_others_leave) {
+  SequenceNeed background = need(40, 1);
+  background.is_background = true;
+  EXPECT_EQ(plan({background, need(500, 2)}), (Rows{{1, 500}, {0, 12}}));
 }
 
 TEST(Scheduler, never_plans_more_rows_than_there_are_or_than_a_step_takes) {
   std::mt19937 random(7);
   for (int round = 0; round < 5'000; ++round) {
     std::vector<SequenceNeed> needs(random() % 20);
-    for (SequenceNeed& need : needs) {
-      need.n_computed = random() % 1000;
-      need.n_tokens = need.n_computed + 1 + (random() % 3 == 0 ? random() % 3000 : 0);
+    int64_t n_decoding = 0;
+    for (SequenceNeed& n : needs) {
+      n = {.n_left = 1 + static_cast<int64_t>(random() % 3 == 0 ? random() % 3000 : 0),
+           .is_background = random() % 4 == 0,
+           .n_overtaken = static_cast<int32_t>(random() % 10),
+           .arrival = random()};
+      n_decoding += n.is_decoding();
     }
-    const SchedulerLimits limits{
-        .step_rows_max = 1 + static_cast<int64_t>(random() % 600),
-        .prompt_rows_beside_max = 1 + static_cast<int64_t>(random() % 300)};
+    const SchedulerLimits limits{.step_rows_max = 1 + static_cast<int64_t>(random() % 600),
+                                 .gap_ns_max = static_cast<int64_t>(random() % 400'000'000)};
     int64_t n_rows = 0;
     for (const auto& [i, n] : plan(needs, limits)) {
       EXPECT_GE(n, 1);
-      EXPECT_LE(n, needs[static_cast<size_t>(i)].n_left());
+      EXPECT_LE(n, needs[static_cast<size_t>(i)].n_left);
       n_rows += n;
     }
     EXPECT_LE(n_rows, limits.step_rows_max);
     EXPECT_EQ(n_rows > 0, !needs.empty());
+    if (n_decoding > 0 && n_decoding < n_rows) {
+      const StepCosts c = costs();
+      const auto bound =
+          std::max({limits.gap_ns_max, c.ns(n_decoding) * 5 / 4, c.ns(n_decoding + 1)});
+      EXPECT_LE(c.ns(n_rows), bound);
+    }
   }
 }
 

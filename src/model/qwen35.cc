@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 
 namespace roost {
@@ -15,12 +16,6 @@ struct Pending {
 
 int64_t n_slots_of_experts(const ModelConfig& c) {
   return c.experts_per_token + (c.shared_expert_width > 0 ? 1 : 0);
-}
-
-Tensor copy_of(std::span<const int32_t> values, Arena& scratch) {
-  const Tensor t = scratch.tensor(DType::kI32, {static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<int32_t>());
-  return t;
 }
 
 }  // namespace
@@ -41,13 +36,14 @@ size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t rep
 }
 
 ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages, int32_t n_slots,
-                              int32_t replay_rows_max) {
+                              int32_t replay_rows_max, Device& device) {
   ModelState s;
+  s.device = &device;
   s.n_pages = n_pages;
   s.n_slots = n_slots;
   s.replay_rows_max = replay_rows_max;
   const auto take = [&](DType type, const Shape& shape) {
-    s.memory.emplace_back(static_cast<size_t>(shape.n_elements()) * size_of(type));
+    s.memory.push_back(device.take(static_cast<size_t>(shape.n_elements()) * size_of(type)));
     return s.memory.back().tensor(type, shape);
   };
   for (int64_t l = 0; l < c.n_layers; ++l) {
@@ -71,8 +67,7 @@ ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages
 
 void ModelState::reset_slot(int32_t slot) {
   for (const Delta& d : delta) {
-    for (const Tensor& t : {d.state.at(slot), d.tail.at(slot)})
-      std::fill_n(t.data, t.n_bytes(), std::byte{0});
+    for (const Tensor& t : {d.state.at(slot), d.tail.at(slot)}) device->clear(t.data, t.n_bytes());
   }
 }
 
@@ -119,7 +114,10 @@ Qwen35::Qwen35(const ModelWeights& weights, Ops& ops, int64_t rows_max, int64_t 
     : weights_(weights),
       config_(weights.config),
       ops_(ops),
-      scratch_(scratch_bytes(weights.config, ops.activation(), rows_max, packed_rows_max)) {
+      device_(ops.device()),
+      scratch_(
+          device_.take(scratch_bytes(weights.config, ops.activation(), rows_max, packed_rows_max))),
+      rope_(static_cast<size_t>(rows_max * config_.rotary_dims)) {
   const int64_t n_pairs = config_.rotary_dims / 2;
   for (int64_t i = 0; i < n_pairs; ++i) {
     frequencies_.push_back(
@@ -138,7 +136,7 @@ Tensor Qwen35::rope_table(const Step& step) {
   const int64_t n_rows = static_cast<int64_t>(step.tokens.size()),
                 n_pairs = config_.rotary_dims / 2;
   const Tensor rope = scratch_.tensor(DType::kF32, {n_rows, n_pairs, 2});
-  float* out = rope.as<float>();
+  float* out = rope_.data();
   for (int64_t t = 0; t < n_rows; ++t) {
     for (int64_t i = 0; i < n_pairs; ++i) {
       const auto f = static_cast<size_t>(i);
@@ -147,10 +145,23 @@ Tensor Qwen35::rope_table(const Step& step) {
       *out++ = static_cast<float>(std::sin(angle));
     }
   }
+  device_.write(rope.data, rope_.data(), rope.n_bytes());
   return rope;
 }
 
+Tensor Qwen35::list_of(std::span<const int32_t> values) {
+  const Tensor list = scratch_.tensor(DType::kI32, {static_cast<int64_t>(values.size())});
+  device_.write(list.data, values.data(), list.n_bytes());
+  return list;
+}
+
 void Qwen35::forward(const Step& step, ModelState& state) {
+  if (tap_) return run_layers(step, state);  // taps look at values between the ops
+  const auto body = [this, &step, &state] { run_layers(step, state); };
+  ops_.run_step(static_cast<int64_t>(step.tokens.size()), std::cref(body));
+}
+
+void Qwen35::run_layers(const Step& step, ModelState& state) {
   const Arena::Scope scope(scratch_);
   const int64_t n_rows = static_cast<int64_t>(step.tokens.size());
   const DType act = ops_.activation();
@@ -159,7 +170,7 @@ void Qwen35::forward(const Step& step, ModelState& state) {
   const Tensor mixed = scratch_.tensor(act, {n_rows, config_.hidden});   // [T, h]
   const Tensor rope = rope_table(step);                                  // [T, R/2, 2]
 
-  ops_.run(Embed{.tokens = copy_of(step.tokens, scratch_), .table = &weights_.embedding, .out = x});
+  ops_.run(Embed{.tokens = list_of(step.tokens), .table = &weights_.embedding, .out = x});
   const MlpTensors mlp_tensors = take_mlp_tensors(n_rows);
   Pending pending;
   int attention_idx = 0, delta_idx = 0;
@@ -202,7 +213,7 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
                   .weight = weights_.final_norm,
                   .eps = config_.norm_eps};
   if (has_logits) {
-    norm.rows = copy_of(step.logit_rows, scratch_);
+    norm.rows = list_of(step.logit_rows);
     norm.out = scratch_.tensor(ops_.activation(), {n_logits, config_.hidden});  // [N, h]
   }
   ops_.run(norm);
@@ -273,7 +284,7 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
                       .spans = step.delta_rows,
                       .eps = c.norm_eps});
   QuantLinear out_projection{.x = o};
-  out_projection.parts[0] = {&w.out, out};
+  out_projection.parts[0] = {&w.out, out, ProductTree::kQuarters};
   ops_.run(out_projection);
 }
 
@@ -319,7 +330,7 @@ void Qwen35::full_attention(const FullAttentionWeights& w, int64_t layer, ModelS
                 .spans = step.rows,
                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))});
   QuantLinear out_projection{.x = o};
-  out_projection.parts[0] = {&w.o, out};
+  out_projection.parts[0] = {&w.o, out, ProductTree::kQuarters};
   ops_.run(out_projection);
 }
 
@@ -348,8 +359,8 @@ ExpertSum Qwen35::experts(const MoeWeights& w, int64_t layer, const MlpTensors& 
                           const Tensor& normed) {
   const bool has_shared = m.shared_logit.exists();
   QuantLinear router{.x = normed, .n_parts = has_shared ? 2 : 1};
-  router.parts[0] = {&w.router, m.router_logits};
-  if (has_shared) router.parts[1] = {&w.shared_gate, m.shared_logit};
+  router.parts[0] = {&w.router, m.router_logits, ProductTree::kQuarters};
+  if (has_shared) router.parts[1] = {&w.shared_gate, m.shared_logit, ProductTree::kQuarters};
   ops_.run(router);
   ops_.run(Route{.logits = m.router_logits,
                  .shared_logit = m.shared_logit,
@@ -373,7 +384,7 @@ Tensor Qwen35::dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& n
   gate_up.parts[1] = {&w.up, {}};
   ops_.run(gate_up);
   QuantLinear down{.x = m.hidden};
-  down.parts[0] = {&w.down, m.out};
+  down.parts[0] = {&w.down, m.out, ProductTree::kQuarters};
   ops_.run(down);
   return m.out;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/arena.h"
+#include "device/device.h"
 #include "ops/ops.h"
 #include "weights/weights.h"
 
@@ -27,16 +28,18 @@ struct ModelState {
   std::vector<Delta> delta;  // one per gated-delta layer, in layer order
   int32_t n_pages = 0, n_slots = 0, replay_rows_max = 0;
   std::vector<Buffer> memory;
+  Device* device = nullptr;  // whose memory it is
 
   static size_t bytes_per_page(const ModelConfig& config, DType dtype);
   static size_t bytes_per_slot(const ModelConfig& config, DType dtype, int32_t replay_rows_max);
   static ModelState create(const ModelConfig& config, DType dtype, int32_t n_pages, int32_t n_slots,
-                           int32_t replay_rows_max);
+                           int32_t replay_rows_max, Device& device = host_device());
   // Zeros the recurrent state of a slot: the start of a sequence.
   void reset_slot(int32_t slot);
 };
 
-// One forward call over rows of any number of sequences.
+// One forward call over rows of any number of sequences. The lists lie in memory of the host, the
+// logits in that of the backend's device.
 struct Step {
   std::span<const int32_t> tokens;        // [T]
   std::span<const int32_t> positions;     // [T][3]: T, H, W axes; equal for text
@@ -71,7 +74,9 @@ class Qwen35 {
     ExpertSum sum;
   };
   MlpTensors take_mlp_tensors(int64_t n_rows);
+  void run_layers(const Step& step, ModelState& state);
   Tensor rope_table(const Step& step);
+  Tensor list_of(std::span<const int32_t> values);  // [n] i32, where the ops read it
   void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
                        const Tensor& normed, const Tensor& out, const Step& step);
   void full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages,
@@ -87,7 +92,9 @@ class Qwen35 {
   const ModelWeights& weights_;
   const ModelConfig& config_;
   Ops& ops_;
+  Device& device_;  // of the scratch, the state and the logits
   Arena scratch_;
+  std::vector<float> rope_;          // [rows_max, R/2, 2] a step's rotations, on the host
   std::vector<double> frequencies_;  // [R/2] ω_i
   std::vector<int> axis_;            // [R/2] which of T, H, W drives frequency i
   Tap tap_;

@@ -16,8 +16,8 @@ enum class ProductRule : uint8_t {
                // round(x·2^(15-e))·2^(e-15), ties to even, |x'·2^(15-e)| <= 32767. bf16 values of
                // magnitude >= 2^(e-8) are kept exactly. A row that holds an infinity or NaN has NaN
                // outputs.
-  kRounded16,  // activations as they are; weights rounded to bf16: affine ones are
-               // bf16(f32(scale·code + bias)), plain f32 ones rounded once.
+  kRounded16,  // activations as they are; weights scale·code + bias rounded once to bf16, but for
+               // scales in f32: bf16(f32(scale·code + bias)). Plain f32 ones rounded once.
 };
 
 // The order of a product's sum, for backends that multiply in k16 steps (docs/KERNELS.md, K-tree):

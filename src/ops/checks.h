@@ -19,6 +19,9 @@ inline bool is_sound(const QuantMatrix& w) {
   if (!w.exists() || w.n_out < 1 || w.n_in < 1) return false;
   if (w.dtype != DType::kBF16 && w.dtype != DType::kF32) return false;
   if (w.format == QuantMatrix::Format::kPlain) return true;
+  if (w.format == QuantMatrix::Format::kBricks)
+    return (w.bits == 4 || w.bits == 8) && w.group == 64 && w.dtype == DType::kBF16 &&
+           w.n_in % 64 == 0;
   const bool has_bits = w.bits >= 2 && w.bits <= 8 && w.bits != 7;
   const bool has_group = w.group == 32 || w.group == 64 || w.group == 128;
   return has_bits && has_group && w.n_in % w.group == 0 && w.scales != nullptr &&

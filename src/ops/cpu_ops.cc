@@ -7,10 +7,24 @@
 namespace roost {
 namespace {
 
+class CpuDraftOps final : public DraftOps {
+ public:
+  explicit CpuDraftOps(CpuContext& context) : context_(context) {}
+
+  void run(const DraftConv& op) override { draft_conv_cpu(op, context_); }
+  void run(const DraftAttention& op) override { draft_attention_cpu(op, context_); }
+  void run(const DraftSelect& op) override { draft_select_cpu(op, context_); }
+
+ private:
+  CpuContext& context_;
+};
+
 class CpuOps final : public Ops {
  public:
   CpuOps(ThreadPool& pool, const OpsLimits& limits)
-      : workspace_(cpu_workspace_bytes(limits, pool.n_threads())), context_{pool, workspace_} {}
+      : workspace_(cpu_workspace_bytes(limits, pool.n_threads())),
+        context_{pool, workspace_},
+        draft_ops_(context_) {}
 
   void run(const Embed& op) override { embed_cpu(op, context_); }
   void run(const AddRmsNorm& op) override { add_rms_norm_cpu(op, context_); }
@@ -24,6 +38,7 @@ class CpuOps final : public Ops {
   void run(const Sample& op) override { sample_cpu(op, context_); }
   void run(const CopyPages& op) override { copy_pages_cpu(op, context_); }
 
+  DraftOps* draft_ops() override { return &draft_ops_; }
   DType activation() const override { return DType::kBF16; }
   std::string name() const override {
     return std::string("cpu ") + product_target_name() + ", " +
@@ -36,9 +51,30 @@ class CpuOps final : public Ops {
  private:
   Arena workspace_;
   CpuContext context_;
+  CpuDraftOps draft_ops_;
+};
+
+class CpuHardware final : public Hardware {
+ public:
+  explicit CpuHardware(int n_threads) : pool_(n_threads) {}
+  Device& device() override { return host_device(); }
+  ThreadPool& pool() override { return pool_; }
+  std::unique_ptr<Ops> make_ops(const OpsLimits& limits) override {
+    return make_cpu_ops(pool_, limits);
+  }
+  size_t workspace_bytes(const OpsLimits& limits) const override {
+    return cpu_workspace_bytes(limits, pool_.n_threads());
+  }
+
+ private:
+  ThreadPool pool_;
 };
 
 }  // namespace
+
+std::unique_ptr<Hardware> make_cpu_hardware(int n_threads) {
+  return std::make_unique<CpuHardware>(n_threads);
+}
 
 // Ops run one at a time, so the workspace is as large as the hungriest of them.
 size_t cpu_workspace_bytes(const OpsLimits& limits, int n_threads) {
@@ -55,6 +91,9 @@ size_t cpu_workspace_bytes(const OpsLimits& limits, int n_threads) {
                          .experts_per_row = limits.experts_per_row};
     n_bytes = std::max(n_bytes, moe_experts_workspace_bytes(sizes, n_threads));
   }
+  if (limits.draft_heads_per_kv > 0)
+    n_bytes = std::max(n_bytes, draft_attention_workspace_bytes(limits.draft_heads_per_kv,
+                                                                limits.draft_head_dim, n_threads));
   return n_bytes;
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "device/cuda/device_memory.h"
+#include "device/cuda/step_graphs.h"
 #include "device/cuda/stream.h"
 #include "ops/ops.h"
 
@@ -19,6 +21,14 @@ struct CudaContext {
   // The largest grid of a launch: what it does not reach in one go, it does in several. No bit
   // shows.
   int blocks_max = 1 << 20;
+  cuda::StepGraphs* graphs = nullptr;  // null: no step is repeated
+
+  // A list of the host's, where it lies for the work that follows.
+  template <class T>
+  const T* push(std::span<const T> items) {
+    if (graphs == nullptr || !graphs->is_active()) return staging.push(items);
+    return reinterpret_cast<const T*>(graphs->push(items.data(), items.size_bytes()));
+  }
 };
 
 void embed_cuda(const Embed& op, CudaContext& context);
@@ -36,6 +46,7 @@ void copy_pages_cuda(const CopyPages& op, CudaContext& context);
 // Scratch of the largest call, by op. What attention and sample get beyond their least they use to
 // have more rows in flight.
 size_t attention_cuda_scratch_bytes(int64_t n_heads, int64_t head_dim, int64_t context_max);
+size_t quant_linear_cuda_scratch_bytes(int64_t n_in_max);
 size_t moe_experts_cuda_scratch_bytes(const MoeSizes& sizes);
 size_t sample_cuda_scratch_bytes(int64_t vocabulary);
 

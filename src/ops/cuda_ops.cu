@@ -9,19 +9,20 @@
 namespace roost {
 namespace {
 
-// Spans, page tables and places of rows of a call. A page table of the longest context for each of
-// some dozens of sequences, twice over.
-constexpr size_t kStagingBytes = size_t{16} << 20;
 // With more, attention and sample only have more rows in flight.
 constexpr size_t kAttentionBytesMax = size_t{256} << 20;
 constexpr int64_t kSampleRows = 16;
+// Longer steps take so long that the time between launches does not show.
+constexpr int64_t kRepeatedRowsMax = 64;
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(const cuda::Stream& stream, const OpsLimits& limits)
-      : scratch_(cuda_workspace_bytes(limits)),
-        staging_(stream, kStagingBytes),
-        context_{stream, scratch_, staging_} {}
+  CudaOps(cuda::Card& card, const OpsLimits& limits)
+      : card_(card),
+        scratch_(cuda_workspace_bytes(limits)),
+        context_{card.stream(), scratch_, card.staging()} {
+    context_.graphs = &card.graphs();
+  }
 
   void run(const Embed& op) override { embed_cuda(op, context_); }
   void run(const AddRmsNorm& op) override { add_rms_norm_cuda(op, context_); }
@@ -35,14 +36,35 @@ class CudaOps final : public Ops {
   void run(const Sample& op) override { sample_cuda(op, context_); }
   void run(const CopyPages& op) override { copy_pages_cuda(op, context_); }
 
+  Device& device() override { return card_; }
+  void run_step(int64_t n_rows, const std::function<void()>& body) override {
+    if (n_rows > kRepeatedRowsMax) return body();
+    card_.graphs().run(body);
+  }
   DType activation() const override { return DType::kBF16; }
   std::string name() const override { return "cuda " + cuda::card_name(); }
   std::string kernel_for(const QuantMatrix&) const override { return "sm80_qx_bf16_linear"; }
 
  private:
+  cuda::Card& card_;
   cuda::DeviceArena scratch_;
-  cuda::Staging staging_;
   CudaContext context_;
+};
+
+class CudaHardware final : public Hardware {
+ public:
+  Device& device() override { return card_; }
+  ThreadPool& pool() override { return pool_; }
+  std::unique_ptr<Ops> make_ops(const OpsLimits& limits) override {
+    return make_cuda_ops(card_, limits);
+  }
+  size_t workspace_bytes(const OpsLimits& limits) const override {
+    return cuda_workspace_bytes(limits);
+  }
+
+ private:
+  cuda::Card card_;
+  ThreadPool pool_{1};
 };
 
 }  // namespace
@@ -53,6 +75,7 @@ size_t cuda_workspace_bytes(const OpsLimits& limits) {
       attention_cuda_scratch_bytes(limits.attention_heads, limits.head_dim, limits.context_max);
   const size_t of_rows = of_row * static_cast<size_t>(std::max<int64_t>(limits.rows_max, 1));
   size_t n_bytes = std::max(of_row, std::min(of_rows, kAttentionBytesMax));
+  n_bytes = std::max(n_bytes, quant_linear_cuda_scratch_bytes(limits.n_in_max));
   n_bytes = std::max(n_bytes, sample_cuda_scratch_bytes(limits.vocabulary) * kSampleRows);
   if (limits.experts > 0) {
     const MoeSizes sizes{.rows = limits.rows_max,
@@ -65,8 +88,13 @@ size_t cuda_workspace_bytes(const OpsLimits& limits) {
   return n_bytes;
 }
 
-std::unique_ptr<Ops> make_cuda_ops(const cuda::Stream& stream, const OpsLimits& limits) {
-  return std::make_unique<CudaOps>(stream, limits);
+std::unique_ptr<Ops> make_cuda_ops(cuda::Card& card, const OpsLimits& limits) {
+  return std::make_unique<CudaOps>(card, limits);
+}
+
+std::unique_ptr<Hardware> make_cuda_hardware() {
+  if (!cuda::has_card()) return nullptr;
+  return std::make_unique<CudaHardware>();
 }
 
 }  // namespace roost

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 #include "base/check.h"
 #include "device/cuda/check.cuh"
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/math.cuh"
 #include "ops/cuda_backend.h"
 #include "tensor/quant_layout.h"
@@ -23,6 +25,46 @@ inline unsigned grid_of(const CudaContext& context, int64_t n_items) {
 
 inline unsigned grid_for_threads(const CudaContext& context, int64_t n_items, int n_threads) {
   return grid_of(context, (n_items + n_threads - 1) / n_threads);
+}
+
+// True on cards of compute capability 9: kernels may start early, and have the warpgroup products.
+bool has_warpgroup_products();
+
+// Queues a kernel, or notes it where the step is only looked at. What is beside the members of a
+// parameter is cleared, so that equal launches have equal bytes.
+template <class... Parameters, class... Arguments>
+void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
+                   unsigned n_threads, size_t shared_bytes, const Arguments&... arguments) {
+  std::tuple<Parameters...> parameters(arguments...);
+  if (context.graphs != nullptr && context.graphs->is_dry()) {
+    StepGraphs& graphs = *context.graphs;
+    graphs.note(&kernel, sizeof kernel);
+    graphs.note(&n_blocks, sizeof n_blocks);
+    graphs.note(&shared_bytes, sizeof shared_bytes);
+    std::apply(
+        [&](auto&... parameter) {
+          (__builtin_clear_padding(&parameter), ...);
+          (graphs.note(&parameter, sizeof parameter), ...);
+        },
+        parameters);
+    return;
+  }
+  std::apply(
+      [&](auto&... parameter) {
+        void* places[] = {static_cast<void*>(&parameter)...};
+        cudaLaunchAttribute starts_early = {};
+        starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        starts_early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(n_blocks);
+        config.blockDim = dim3(n_threads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream_of(context);
+        config.attrs = &starts_early;
+        config.numAttrs = has_warpgroup_products() ? 1 : 0;
+        check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), places));
+      },
+      parameters);
 }
 
 // bf16 of an existing tensor of the card; null when absent.
@@ -48,7 +90,7 @@ struct WeightView {
   const uint8_t* biases = nullptr;
   int64_t n_out = 0, n_in = 0, row_bytes = 0;
   int32_t n_groups = 0, group = 1, bits = 0;
-  bool is_affine = false, is_f32 = false;
+  bool is_affine = false, is_f32 = false, is_bricks = false;
 };
 
 inline WeightView view_of(const QuantMatrix& w) {
@@ -58,10 +100,11 @@ inline WeightView view_of(const QuantMatrix& w) {
   view.biases = reinterpret_cast<const uint8_t*>(w.biases);
   view.n_out = w.n_out;
   view.n_in = w.n_in;
-  view.row_bytes = static_cast<int64_t>(w.row_bytes());
-  view.is_affine = w.format == QuantMatrix::Format::kAffine;
   view.is_f32 = w.dtype == DType::kF32;
-  if (!view.is_affine) return view;
+  view.is_bricks = w.format == QuantMatrix::Format::kBricks;
+  view.is_affine = w.format == QuantMatrix::Format::kAffine;
+  if (!view.is_bricks) view.row_bytes = static_cast<int64_t>(w.row_bytes());
+  if (w.format == QuantMatrix::Format::kPlain) return view;
   view.bits = w.bits;
   view.group = w.group;
   view.n_groups = static_cast<int32_t>(w.n_groups());
@@ -92,8 +135,17 @@ __device__ __forceinline__ uint64_t eight_codes(const uint8_t* from, int bits) {
   return codes;
 }
 
-// Weights [row, col .. col + 8) in f32, scale·code + bias fused; zeros behind the row's end. col is
-// a multiple of 8, so an affine run lies in one group.
+// scale·code + bias as products and tables take it: numbers in bf16 give it rounded once to bf16
+// (a code has at most 8 bits, so it is one), numbers in f32 rounded to f32.
+__device__ __forceinline__ float weight_of(float scale, uint32_t code, float bias, bool is_f32) {
+  if (is_f32) return fmaf(scale, float(code), bias);
+  const __nv_bfloat16 weight = __hfma(__float2bfloat16_rn(scale), __float2bfloat16_rn(float(code)),
+                                      __float2bfloat16_rn(bias));
+  return __bfloat162float(weight);
+}
+
+// Weights [row, col .. col + 8) in f32; zeros behind the row's end. col is a multiple of 8, so an
+// affine run lies in one group. Not of bricks, which are read whole.
 __device__ __forceinline__ void eight_weights(const WeightView& w, int64_t row, int64_t col,
                                               float (&out)[8]) {
   if (!w.is_affine) {
@@ -111,7 +163,7 @@ __device__ __forceinline__ void eight_weights(const WeightView& w, int64_t row, 
   const uint32_t mask = (1u << w.bits) - 1;
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    out[i] = fmaf(scale, float(uint32_t(codes >> (i * w.bits)) & mask), bias);
+    out[i] = weight_of(scale, uint32_t(codes >> (i * w.bits)) & mask, bias, w.is_f32);
 }
 
 }  // namespace roost::cuda

@@ -1,16 +1,21 @@
 // The interface of a backend's arithmetic: one run() per op. The model is written once, over Ops.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "device/arena.h"
 #include "device/cpu/thread_pool.h"
+#include "device/device.h"
 #include "ops/add_rms_norm/add_rms_norm.h"
 #include "ops/attention/attention.h"
 #include "ops/backend.h"
 #include "ops/conv_gates/conv_gates.h"
 #include "ops/copy_pages/copy_pages.h"
+#include "ops/draft_attention/draft_attention.h"
+#include "ops/draft_conv/draft_conv.h"
+#include "ops/draft_select/draft_select.h"
 #include "ops/embed/embed.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -20,6 +25,16 @@
 #include "ops/sample/sample.h"
 
 namespace roost {
+
+// The ops that only a drafter needs, under the rules of Ops.
+class DraftOps {
+ public:
+  virtual ~DraftOps() = default;
+
+  virtual void run(const DraftConv& op) = 0;
+  virtual void run(const DraftAttention& op) = 0;
+  virtual void run(const DraftSelect& op) = 0;
+};
 
 // An op's outputs and new state are a function of its arguments alone, the same bits for a row
 // whatever else is in the call (law 1). One thread calls at a time; a call allocates nothing.
@@ -38,6 +53,16 @@ class Ops {
   virtual void run(const MoeExperts& op) = 0;
   virtual void run(const Sample& op) = 0;
   virtual void run(const CopyPages& op) = 0;
+
+  // Runs a step: the calls that `body` makes, and what it writes to the device, for n_rows rows. A
+  // backend that repeats equal steps may call body twice; it makes the same calls each time.
+  virtual void run_step([[maybe_unused]] int64_t n_rows, const std::function<void()>& body) {
+    body();
+  }
+  // Where tensors and weights of the ops lie.
+  virtual Device& device() { return host_device(); }
+  // Null: a backend without drafts.
+  virtual DraftOps* draft_ops() { return nullptr; }
 
   // The type of activations, K/V pages and conv tails: bf16 but for the exact reference (f64).
   virtual DType activation() const = 0;
@@ -62,7 +87,21 @@ struct OpsLimits {
   int64_t key_dim = 0, value_dim = 0;      // Dk, Dv
   int64_t context_max = 0;                 // tokens of a sequence
   int64_t vocabulary = 0;                  // V
+  int64_t draft_heads_per_kv = 0;          // of the drafter; 0: none
+  int64_t draft_head_dim = 0;
 };
+
+// What the ops run on, chosen at start. It must outlive its Ops.
+class Hardware {
+ public:
+  virtual ~Hardware() = default;
+  virtual Device& device() = 0;
+  virtual ThreadPool& pool() = 0;  // for work on the host
+  virtual std::unique_ptr<Ops> make_ops(const OpsLimits& limits) = 0;
+  virtual size_t workspace_bytes(const OpsLimits& limits) const = 0;  // of the device
+};
+
+std::unique_ptr<Hardware> make_cpu_hardware(int n_threads);
 
 // The CPU backend (Highway kernels). The pool must outlive it.
 std::unique_ptr<Ops> make_cpu_ops(ThreadPool& pool, const OpsLimits& limits);

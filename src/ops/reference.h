@@ -29,8 +29,10 @@ inline void decode_row(const QuantMatrix& w, int64_t row, std::span<double> out,
                        const ReferenceRules& rules) {
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = w.decode(row, static_cast<int64_t>(i));
-    if (rules.product == ProductRule::kRounded16)
-      out[i] = static_cast<double>(f32_from_bf16(bf16_from_f32(static_cast<float>(out[i]))));
+    if (rules.product == ProductRule::kRounded16) {
+      if (w.dtype == DType::kF32) out[i] = static_cast<double>(static_cast<float>(out[i]));
+      out[i] = static_cast<double>(f32_from_bf16(bf16_from_f64(out[i])));
+    }
   }
 }
 

@@ -4,9 +4,21 @@
 namespace roost {
 namespace {
 
+class ReferenceDraftOps final : public DraftOps {
+ public:
+  explicit ReferenceDraftOps(const ReferenceRules& rules) : rules_(rules) {}
+
+  void run(const DraftConv& op) override { draft_conv_reference(op, rules_); }
+  void run(const DraftAttention& op) override { draft_attention_reference(op, rules_); }
+  void run(const DraftSelect& op) override { draft_select_reference(op, rules_); }
+
+ private:
+  ReferenceRules rules_;
+};
+
 class ReferenceOps final : public Ops {
  public:
-  explicit ReferenceOps(const ReferenceRules& rules) : rules_(rules) {}
+  explicit ReferenceOps(const ReferenceRules& rules) : rules_(rules), draft_ops_(rules) {}
 
   void run(const Embed& op) override { embed_reference(op, rules_); }
   void run(const AddRmsNorm& op) override { add_rms_norm_reference(op, rules_); }
@@ -20,12 +32,14 @@ class ReferenceOps final : public Ops {
   void run(const Sample& op) override { sample_reference(op, rules_); }
   void run(const CopyPages& op) override { copy_pages_reference(op, rules_); }
 
+  DraftOps* draft_ops() override { return &draft_ops_; }
   DType activation() const override { return rules_.activation(); }
   std::string name() const override { return rules_.rounding ? "reference" : "reference, exact"; }
   std::string kernel_for(const QuantMatrix&) const override { return "float64 reference"; }
 
  private:
   ReferenceRules rules_;
+  ReferenceDraftOps draft_ops_;
 };
 
 }  // namespace

@@ -34,4 +34,16 @@ struct DeltaSpan {
   int32_t n_packed() const { return n_replay + n_new; }
 };
 
+// Rows [first_row, first_row + n_rows) are one draft block (docs/DRAFTER.md): the anchor, then
+// masks, at tokens position, position + 1, … of one sequence. Its context is what the drafter has
+// kept of tokens [context_begin, position), in pages as those of RowSpan.
+struct DraftSpan {
+  static constexpr int32_t kRowsMax = 16;
+  int32_t first_row = 0;
+  int32_t n_rows = 0;  // at most kRowsMax
+  int32_t position = 0;
+  int32_t context_begin = 0;            // <= position; position: no context
+  const int32_t* page_table = nullptr;  // page ids, at least ceil(position / 64)
+};
+
 }  // namespace roost

@@ -29,10 +29,19 @@ size_t QuantMatrix::row_bytes() const {
   return format == Format::kPlain ? n * size_of(dtype) : n * static_cast<size_t>(bits) / 8;
 }
 
+size_t QuantMatrix::n_code_bytes() const {
+  if (format == Format::kBricks)
+    return static_cast<size_t>((n_out + 63) / 64 * (n_in / 64)) * brick_bytes();
+  return static_cast<size_t>(n_out) * row_bytes();
+}
+
+size_t QuantMatrix::n_scale_bytes() const {
+  if (format != Format::kAffine) return 0;
+  return static_cast<size_t>(n_out * n_groups()) * size_of(dtype);
+}
+
 size_t QuantMatrix::n_bytes() const {
-  const size_t row_extra =
-      format == Format::kPlain ? 0 : 2 * static_cast<size_t>(n_groups()) * size_of(dtype);
-  return static_cast<size_t>(n_out) * (row_bytes() + row_extra);
+  return n_code_bytes() + 2 * n_scale_bytes();
 }
 
 uint32_t QuantMatrix::code(int64_t row, int64_t col) const {
@@ -47,7 +56,7 @@ uint32_t QuantMatrix::code(int64_t row, int64_t col) const {
 }
 
 double QuantMatrix::decode(int64_t row, int64_t col) const {
-  ROOST_DCHECK(row >= 0 && row < n_out && col >= 0 && col < n_in);
+  ROOST_DCHECK(format != Format::kBricks && row >= 0 && row < n_out && col >= 0 && col < n_in);
   if (format == Format::kPlain) {
     return load_number(codes + static_cast<size_t>(row * n_in + col) * size_of(dtype), dtype);
   }
@@ -59,6 +68,11 @@ QuantMatrix QuantMatrix::rows(int64_t begin, int64_t n) const {
   ROOST_CHECK(exists() && begin >= 0 && n >= 0 && n <= n_out - begin);
   QuantMatrix sub = *this;
   sub.n_out = n;
+  if (format == Format::kBricks) {
+    ROOST_CHECK(begin % 64 == 0);
+    sub.codes += static_cast<size_t>(begin / 64 * (n_in / 64)) * brick_bytes();
+    return sub;
+  }
   sub.codes += static_cast<size_t>(begin) * row_bytes();
   if (format == Format::kAffine) {
     const size_t skip = static_cast<size_t>(begin * n_groups()) * size_of(dtype);

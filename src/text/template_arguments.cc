@@ -6,8 +6,8 @@
 
 namespace roost::jinja {
 
-Result<std::vector<const Value*>> bind(const Arguments& arguments,
-                                       const std::vector<std::string_view>& parameters) {
+Result<std::vector<const Value*>> bind_arguments(const Arguments& arguments,
+                                                 const std::vector<std::string_view>& parameters) {
   std::vector<const Value*> bound(parameters.size(), nullptr);
   if (arguments.positional.size() > parameters.size())
     return refuse(fmt::format("{} arguments where at most {} are taken",

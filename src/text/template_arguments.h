@@ -17,8 +17,8 @@ struct Arguments {
 };
 
 // One place for each parameter: null where the call leaves it out. Refuses what fits no parameter.
-Result<std::vector<const Value*>> bind(const Arguments& arguments,
-                                       const std::vector<std::string_view>& parameters);
+Result<std::vector<const Value*>> bind_arguments(const Arguments& arguments,
+                                                 const std::vector<std::string_view>& parameters);
 
 // Bound arguments as plain values, with their defaults.
 Result<int64_t> int_argument(const Value* argument, int64_t otherwise);

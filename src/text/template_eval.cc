@@ -572,7 +572,7 @@ Result<void> Renderer::bind_parameters(const MacroStatement& macro, const Argume
                                        Scope* scope) {
   std::vector<std::string_view> names;
   for (const Symbol parameter : macro.parameters) names.push_back(program_.symbols[parameter]);
-  ROOST_TRY(const std::vector<const Value*> bound, bind(arguments, names));
+  ROOST_TRY(const std::vector<const Value*> bound, bind_arguments(arguments, names));
   const size_t n_required = names.size() - macro.defaults.size();
   for (size_t i = 0; i < names.size(); ++i)
     scope->set(macro.parameters[i], bound[i] != nullptr ? *bound[i] : Value());
@@ -631,7 +631,7 @@ Result<Value> Renderer::make_range(const Arguments& arguments) {
 
 // The message goes to the client as it is.
 Result<Value> Renderer::raise(const Arguments& arguments) {
-  ROOST_TRY(const auto bound, bind(arguments, {"message"}));
+  ROOST_TRY(const auto bound, bind_arguments(arguments, {"message"}));
   if (bound[0] == nullptr) return refuse("raise_exception takes a message");
   ROOST_TRY(std::string message, to_text(heap_, *bound[0]));
   is_explained_ = true;
@@ -639,7 +639,7 @@ Result<Value> Renderer::raise(const Arguments& arguments) {
 }
 
 Result<Value> Renderer::format_time(const Arguments& arguments) {
-  ROOST_TRY(const auto bound, bind(arguments, {"format"}));
+  ROOST_TRY(const auto bound, bind_arguments(arguments, {"format"}));
   if (bound[0] == nullptr || !bound[0]->is_string()) return refuse("strftime_now takes a format");
   const std::string& format = bound[0]->text();
   if (format.size() > kTimeFormatBytesMax) return refuse("a time format is too long");

@@ -285,7 +285,7 @@ Result<Value> apply_filter(Heap& heap, const Filter& filter, const Value& input,
   if (!filter.takes_markup && has_markup(input, arguments))
     return refuse(fmt::format("text marked safe in the filter '{}'", filter.name));
   if (filter.run_by_name != nullptr) return filter.run_by_name(heap, input, arguments);
-  ROOST_TRY(const Bound bound, bind(arguments, filter.parameters));
+  ROOST_TRY(const Bound bound, bind_arguments(arguments, filter.parameters));
   return filter.run(heap, input, bound);
 }
 

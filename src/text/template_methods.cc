@@ -221,7 +221,7 @@ Result<Value> call_method(Heap& heap, const Value& method, const Arguments& argu
       return refuse(fmt::format("the method '{}' of text marked safe", m.name));
     if (!m.takes_names && !arguments.named.empty())
       return refuse(fmt::format("the method '{}' takes no names", m.name));
-    ROOST_TRY(const Bound bound, bind(arguments, m.parameters));
+    ROOST_TRY(const Bound bound, bind_arguments(arguments, m.parameters));
     return m.run(heap, object.self, bound);
   }
   return refuse(fmt::format("the method '{}' of a '{}'", object.name, type_name(object.self)));

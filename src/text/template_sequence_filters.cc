@@ -409,7 +409,7 @@ Result<Value> filter_map(Heap& heap, const Value& input, const Arguments& argume
     if (filter == nullptr) return refuse(fmt::format("no filter '{}'", name.text()));
     return make_generator<MapFilter>(heap, input, *filter, std::move(rest));
   }
-  ROOST_TRY(const Bound bound, bind(arguments, {"attribute", "default"}));
+  ROOST_TRY(const Bound bound, bind_arguments(arguments, {"attribute", "default"}));
   if (bound[0] == nullptr) return refuse("the filter 'map' needs a filter or an attribute");
   ROOST_TRY(Getter getter, Getter::make(heap, bound[0]));
   if (bound[1] != nullptr) getter.set_default(*bound[1]);

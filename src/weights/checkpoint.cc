@@ -5,6 +5,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "weights/names.h"
@@ -201,6 +202,17 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
   if (index) ROOST_TRY_DO(check_index(*index, checkpoint.tensors_, shards));
   checkpoint.file_names_ = std::move(shards.present);
   checkpoint.missing_vision_shards_ = std::move(shards.missing_vision);
+  return checkpoint;
+}
+
+Checkpoint Checkpoint::in_memory(MappedFile memory, std::vector<TensorEntry> tensors) {
+  Checkpoint checkpoint;
+  checkpoint.mappings_.push_back(std::move(memory));
+  checkpoint.file_names_.emplace_back("memory");
+  for (TensorEntry& tensor : tensors) {
+    const std::string name = tensor.name;
+    ROOST_CHECK(checkpoint.tensors_.emplace(name, std::move(tensor)).second);
+  }
   return checkpoint;
 }
 

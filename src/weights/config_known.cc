@@ -128,8 +128,67 @@ constexpr std::string_view kHarmless[] = {"add_cross_attention",
 constexpr std::string_view kRope[] = {"mrope_interleaved", "mrope_section", "partial_rotary_factor",
                                       "rope_theta",        "rope_type",     "type"};
 
+// Fields with a rule in drafter_config.cc: of the whole file, and of its dflash_config.
+constexpr std::string_view kDrafter[] = {"attention_bias",
+                                         "block_size",
+                                         "dflash_config",
+                                         "draft_vocab_size",
+                                         "final_logit_softcapping",
+                                         "head_dim",
+                                         "hidden_act",
+                                         "hidden_size",
+                                         "intermediate_size",
+                                         "is_causal",
+                                         "is_neox_style",
+                                         "layer_types",
+                                         "logit_scale",
+                                         "max_position_embeddings",
+                                         "num_attention_heads",
+                                         "num_hidden_layers",
+                                         "num_key_value_heads",
+                                         "num_target_layers",
+                                         "rms_norm_eps",
+                                         "rope_is_neox_style",
+                                         "rope_parameters",
+                                         "rope_scaling",
+                                         "rope_theta",
+                                         "sample_from_anchor",
+                                         "sliding_window",
+                                         "target_hidden_size",
+                                         "use_sliding_window",
+                                         "vocab_size"};
+
+constexpr std::string_view kDraftPart[] = {"attention_mode",
+                                           "block_size",
+                                           "causal",
+                                           "conv_group_size",
+                                           "conv_kernel_size",
+                                           "draft_window_size",
+                                           "final_logit_softcapping",
+                                           "input_embedding_scale",
+                                           "mask_token_id",
+                                           "output_multiplier",
+                                           "projector_type",
+                                           "pure_draft_prefix_len",
+                                           "runtime_block_size",
+                                           "selector_rank",
+                                           "selector_top_k",
+                                           "shift_label",
+                                           "swa_window_size",
+                                           "target_layer_ids",
+                                           "use_swa"};
+
 bool contains(std::span<const std::string_view> list, std::string_view key) {
   return std::find(list.begin(), list.end(), key) != list.end();
+}
+
+bool is_known(std::string_view key, KnownFields known) {
+  if (known == KnownFields::kRope) return contains(kRope, key);
+  if (known == KnownFields::kDraftPart) return contains(kDraftPart, key);
+  const bool has_rule =
+      known == KnownFields::kText ? contains(kArithmetic, key) : contains(kDrafter, key);
+  // A leading underscore marks a library's private notes.
+  return has_rule || key.starts_with('_') || contains(kHarmless, key);
 }
 
 }  // namespace
@@ -137,12 +196,8 @@ bool contains(std::span<const std::string_view> list, std::string_view key) {
 Result<void> check_known_fields(const ConfigFields& fields, KnownFields known) {
   for (const auto& [key, value] : fields.object().members()) {
     if (value.is_null()) continue;
-    const bool is_known =
-        known == KnownFields::kRope
-            ? contains(kRope, key)
-            // a leading underscore marks a library's private notes
-            : key.starts_with('_') || contains(kArithmetic, key) || contains(kHarmless, key);
-    if (!is_known) return fields.refuse(key, "not a field of this family that is known");
+    if (!is_known(key, known))
+      return fields.refuse(key, "not a field of this family that is known");
   }
   return {};
 }

@@ -6,7 +6,7 @@
 
 namespace roost {
 
-enum class KnownFields { kText, kRope };
+enum class KnownFields { kText, kRope, kDrafter, kDraftPart };
 
 // Refuses config.field by name for a field that is neither read nor known to be harmless.
 Result<void> check_known_fields(const ConfigFields& fields, KnownFields known);

@@ -1,11 +1,8 @@
-// Modules of the text model: MLX's affine triples, or plain numbers of three types.
+// Modules of a model: MLX's affine triples, or plain numbers of three types.
 #include "weights/modules.h"
 
 #include <cmath>
 #include <cstring>
-
-#include "weights/names.h"
-#include "weights/quant_config.h"
 
 namespace roost {
 
@@ -93,10 +90,11 @@ Tensor OwnedWeights::take(const Shape& shape) {
   return tensor;
 }
 
-Result<ModuleReader> ModuleReader::create(const Checkpoint& checkpoint, const ModelConfig& config) {
-  ModuleReader reader(config);
+Result<ModuleReader> ModuleReader::create(const Checkpoint& checkpoint, QuantConfig quant,
+                                          WeightName (*name_of)(std::string_view)) {
+  ModuleReader reader(std::move(quant));
   for (const auto& [name, entry] : checkpoint.tensors()) {
-    const WeightName weight = parse_weight_name(name);
+    const WeightName weight = name_of(name);
     if (weight.part == ModelPart::kUnknown) return Error{Refusal::TensorUnknown, name};
     if (weight.part != ModelPart::kText) {
       reader.other_parts_.push_back(name);
@@ -125,18 +123,18 @@ Result<const TensorEntry*> ModuleReader::require(const std::string& path, const 
 // there are scales.
 Result<std::optional<QuantSpec>> ModuleReader::spec_of(const std::string& module) const {
   const TensorEntry* scales = find(module + ".scales");
-  const auto own = config_->module_quantization.find(module);
-  if (own != config_->module_quantization.end() && !own->second.is_quantized) {
+  const auto own = quant_.modules.find(module);
+  if (own != quant_.modules.end() && !own->second.is_quantized) {
     if (scales == nullptr) return std::optional<QuantSpec>();
     return Error{Refusal::QuantFormat,
                  scales->name + ": config.json says that the module is not quantized"};
   }
-  if (own != config_->module_quantization.end()) return std::optional<QuantSpec>(own->second);
+  if (own != quant_.modules.end()) return std::optional<QuantSpec>(own->second);
   if (scales == nullptr) return std::optional<QuantSpec>();
-  if (!config_->quantization) {
+  if (!quant_.global) {
     return Error{Refusal::QuantFormat, scales->name + ": config.json has no quantization"};
   }
-  return config_->quantization;
+  return quant_.global;
 }
 
 const std::byte* ModuleReader::place(const TensorEntry& entry, DType wanted) {
@@ -241,6 +239,11 @@ Result<Tensor> ModuleReader::floats(const TensorEntry& entry, const Shape& shape
 Result<Tensor> ModuleReader::vector(const std::string& path, int64_t n, float add) {
   ROOST_TRY(const TensorEntry* entry, require(path, {n}));
   return floats(*entry, {n}, add);
+}
+
+Result<Tensor> ModuleReader::numbers(const std::string& path, const Shape& shape) {
+  ROOST_TRY(const TensorEntry* entry, require(path, shape));
+  return floats(*entry, shape, 0);
 }
 
 Result<bool> ModuleReader::is_raw(const std::string& conv_path) const {

@@ -1,5 +1,5 @@
-// Finds the modules of the text model in a checkpoint, whatever their layout, and converts what
-// cannot be used where it lies.
+// Finds the modules of a model in a checkpoint, whatever their layout, and converts what cannot be
+// used where it lies.
 #pragma once
 
 #include <map>
@@ -7,13 +7,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "device/arena.h"
 #include "tensor/quant_layout.h"
 #include "tensor/tensor.h"
-#include "weights/config.h"
+#include "weights/names.h"
+#include "weights/quant_config.h"
 #include "weights/safetensors.h"
 
 namespace roost {
@@ -34,8 +37,10 @@ class OwnedWeights {
 class ModuleReader {
  public:
   // Refuses checkpoint.duplicate_tensor when two names in the files mean the same weight, and
-  // checkpoint.unknown_tensor for names that mean none.
-  static Result<ModuleReader> create(const Checkpoint& checkpoint, const ModelConfig& config);
+  // checkpoint.unknown_tensor for names that mean none. name_of: which weight a name means; those
+  // of ModelPart::kText are read.
+  static Result<ModuleReader> create(const Checkpoint& checkpoint, QuantConfig quant,
+                                     WeightName (*name_of)(std::string_view));
 
   // The tensor of a normalized path; null if there is none. Does not count as used.
   const TensorEntry* find(const std::string& path) const;
@@ -50,6 +55,8 @@ class ModuleReader {
                                   int64_t n_in);
   // A vector as f32, with `add` added in f32. Refuses values that are not finite.
   Result<Tensor> vector(const std::string& path, int64_t n, float add);
+  // The same of any shape, as it is.
+  Result<Tensor> numbers(const std::string& path, const Shape& shape);
   // conv1d.weight, [C, 1, 4] in raw files and [C, 4, 1] in converted ones, as [C, 4] f32.
   Result<Tensor> conv_taps(const std::string& path, int64_t n_channels);
 
@@ -64,7 +71,7 @@ class ModuleReader {
   size_t bytes_mapped() const { return bytes_mapped_; }
 
  private:
-  explicit ModuleReader(const ModelConfig& config) : config_(&config) {}
+  explicit ModuleReader(QuantConfig quant) : quant_(std::move(quant)) {}
   Result<const TensorEntry*> require(const std::string& path, const Shape& shape);
   Result<std::optional<QuantSpec>> spec_of(const std::string& module) const;
   Result<QuantMatrix> plain(const std::string& path, const Shape& shape);
@@ -73,7 +80,7 @@ class ModuleReader {
   const std::byte* place(const TensorEntry& entry, DType wanted);
   Result<Tensor> floats(const TensorEntry& entry, const Shape& shape, float add);
 
-  const ModelConfig* config_;
+  QuantConfig quant_;
   std::map<std::string, const TensorEntry*> text_;  // by normalized path
   std::vector<std::string> other_parts_;            // vision and mtp tensors
   std::set<std::string> used_;                      // paths

@@ -48,4 +48,19 @@ WeightName parse_weight_name(std::string_view name) {
   return {ModelPart::kUnknown, std::string(name)};
 }
 
+WeightName parse_drafter_name(std::string_view name) {
+  std::string_view rest = name;
+  take_prefix(rest, "model.");
+  std::string path(rest);
+  if (take_prefix(rest, "encoder.fc")) path = "fc" + std::string(rest);
+  if (take_prefix(rest, "encoder.output_norm_enc")) path = "hidden_norm" + std::string(rest);
+  if (take_prefix(rest, "midlayer.")) path = "layers.0." + std::string(rest);
+  if (path.ends_with("_codebook") && path.starts_with("candidate_selector.")) path += ".weight";
+  for (const std::string_view module :
+       {"fc", "hidden_norm", "norm", "layers", "candidate_selector", "embed_tokens", "lm_head"}) {
+    if (is_below(path, module)) return {ModelPart::kText, path};
+  }
+  return {ModelPart::kUnknown, std::string(name)};
+}
+
 }  // namespace roost

@@ -21,4 +21,10 @@ struct WeightName {
 // module paths alike.
 WeightName parse_weight_name(std::string_view name);
 
+// The same for a DFlash or DFlash2 drafter's file (docs/DRAFTER.md, tensors): all of its weights
+// are kText, "fc.weight", "layers.0.attention_conv.base_kernel",
+// "candidate_selector.predecessor_codebook.weight". Takes a leading `model.`, the encoder's names
+// of fc and hidden_norm, and `midlayer.` for the first layer.
+WeightName parse_drafter_name(std::string_view name);
+
 }  // namespace roost

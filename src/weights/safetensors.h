@@ -31,14 +31,16 @@ Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> fi
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& folder);
+  // Tensors of different names over memory that the checkpoint then owns.
+  static Checkpoint in_memory(MappedFile memory, std::vector<TensorEntry> tensors);
 
   const TensorEntry* find(const std::string& name) const;  // null if there is none
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
   const std::vector<std::string>& files() const { return file_names_; }
-  // Maps every page of the files (MappedFile::make_resident): a first touch costs more than the
-  // read.
-  void make_resident() const {
-    for (const MappedFile& file : mappings_) file.make_resident();
+  // Reads the files into memory (MappedFile::make_resident); the tensors stay where they are.
+  Result<void> make_resident() const {
+    for (const MappedFile& file : mappings_) ROOST_TRY_DO(file.make_resident());
+    return {};
   }
   const std::vector<std::string>& missing_vision_shards() const { return missing_vision_shards_; }
 

@@ -186,7 +186,11 @@ Result<ModelWeights> load_weights(std::shared_ptr<const Checkpoint> checkpoint,
                                   ModelConfig config) {
   ModelWeights weights;
   weights.config = std::move(config);
-  ROOST_TRY(ModuleReader reader, ModuleReader::create(*checkpoint, weights.config));
+  ROOST_TRY(ModuleReader reader,
+            ModuleReader::create(*checkpoint,
+                                 {.global = weights.config.quantization,
+                                  .modules = weights.config.module_quantization},
+                                 parse_weight_name));
   ROOST_TRY_DO(Loader(reader, weights.config).load(weights));
   ROOST_TRY(weights.left_out, reader.left_out());
   weights.is_text_only = !is_vision(*checkpoint) || !checkpoint->missing_vision_shards().empty();

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "base/check.h"
 #include "device/cuda/device_memory.h"
 #include "device/cuda/stream.h"
 #include "ops/cuda_backend.h"
+#include "tests/contract/bricks.h"
 
 namespace roost::contract {
 namespace {
@@ -19,6 +21,7 @@ constexpr size_t kMirrorBytes = size_t{96} << 20;
 constexpr size_t kScratchBytes = size_t{64} << 20;
 constexpr size_t kStagingBytes = size_t{4} << 20;
 constexpr std::byte kNan{0xFF};
+constexpr int kFewBlocks = 100;  // a machine with fewer has its weights in bricks
 
 // What all calls of the program share.
 struct Card {
@@ -97,11 +100,56 @@ class Mirror {
   size_t n_bytes_ = 0;
 };
 
+// Matrices as bricks, the same memory in both passes. Lists of experts lie at equal distances.
+class BrickStore {
+ public:
+  QuantMatrix of(const QuantMatrix& w) {
+    QuantMatrix bricks = brick_layout(w);
+    auto& made = matrices_[w.codes];
+    if (made.empty()) made = guarded(bricks_of(w));
+    bricks.codes = reinterpret_cast<const std::byte*>(made.data() + kGuardBytes);
+    return bricks;
+  }
+  void replace(std::vector<GatedMlp>& experts) {
+    std::vector<uint8_t>& made = experts_;
+    const bool is_first = made.empty();
+    if (is_first) {
+      std::vector<uint8_t> all;
+      for (const GatedMlp& mlp : experts) {
+        for (const QuantMatrix* w : {&mlp.gate, &mlp.up, &mlp.down}) {
+          const std::vector<uint8_t> bricks = bricks_of(*w);
+          all.insert(all.end(), bricks.begin(), bricks.end());
+        }
+      }
+      made = guarded(std::move(all));
+    }
+    const auto* next = reinterpret_cast<const std::byte*>(made.data() + kGuardBytes);
+    for (GatedMlp& mlp : experts) {
+      for (QuantMatrix* w : {&mlp.gate, &mlp.up, &mlp.down}) {
+        *w = brick_layout(*w);
+        w->codes = next;
+        next += w->n_code_bytes();
+      }
+    }
+  }
+
+ private:
+  static std::vector<uint8_t> guarded(std::vector<uint8_t> bytes) {
+    bytes.insert(bytes.begin(), kGuardBytes, 0);
+    bytes.insert(bytes.end(), kGuardBytes, 0);
+    return bytes;
+  }
+  std::map<const std::byte*, std::vector<uint8_t>> matrices_;
+  std::vector<uint8_t> experts_;
+};
+
 // Both passes over the memory of an op: the first notes it, the second puts its place instead.
 // Matrices behind pointers are copied, for the op may not change them.
 class Mover {
  public:
-  explicit Mover(Mirror& mirror, bool is_second) : mirror_(mirror), is_second_(is_second) {}
+  // bricks: takes the matrices that have such a form; null: they stay as they are.
+  Mover(Mirror& mirror, bool is_second, BrickStore* bricks)
+      : mirror_(mirror), is_second_(is_second), bricks_(bricks) {}
 
   void operator()(Tensor& tensor) const {
     if (!tensor.exists()) return;
@@ -112,11 +160,26 @@ class Mover {
     }
   }
   void operator()(QuantMatrix& w) const {
-    const size_t n_numbers = static_cast<size_t>(w.n_out * w.n_groups()) * size_of(w.dtype);
-    bytes(w.codes, static_cast<size_t>(w.n_out) * w.row_bytes());
-    if (w.format == QuantMatrix::Format::kPlain) return;
-    bytes(w.scales, n_numbers);
-    bytes(w.biases, n_numbers);
+    if (bricks_ != nullptr && has_bricks(w)) w = bricks_->of(w);
+    place(w);
+  }
+  // A table is always in the checkpoint's packing.
+  void place(QuantMatrix& w) const {
+    bytes(w.codes, w.n_code_bytes());
+    if (w.format != QuantMatrix::Format::kAffine) return;
+    bytes(w.scales, w.n_scale_bytes());
+    bytes(w.biases, w.n_scale_bytes());
+  }
+  void operator()(std::vector<GatedMlp>& experts) const {
+    const auto takes = [](const GatedMlp& mlp) {
+      return has_bricks(mlp.gate) && has_bricks(mlp.up) && has_bricks(mlp.down);
+    };
+    if (bricks_ != nullptr && takes(experts[0])) bricks_->replace(experts);
+    for (GatedMlp& mlp : experts) {
+      place(mlp.gate);
+      place(mlp.up);
+      place(mlp.down);
+    }
   }
   void operator()(GatedMlp& mlp) const {
     (*this)(mlp.gate);
@@ -139,6 +202,7 @@ class Mover {
 
   Mirror& mirror_;
   bool is_second_;
+  BrickStore* bricks_;
 };
 
 // Copies of what an op points to.
@@ -149,7 +213,7 @@ struct Kept {
 };
 
 void move(Embed& op, const Mover& mover, Kept& kept) {
-  mover(kept.matrices.emplace_back(*op.table));
+  mover.place(kept.matrices.emplace_back(*op.table));
   op.table = &kept.matrices.back();
   mover.all(op.tokens, op.out);
 }
@@ -193,7 +257,7 @@ void move(Route& op, const Mover& mover, Kept&) {
 void move(MoeExperts& op, const Mover& mover, Kept& kept) {
   mover.all(op.x, op.ids, op.y);
   kept.experts.assign(op.experts.begin(), op.experts.end());
-  for (GatedMlp& mlp : kept.experts) mover(mlp);
+  mover(kept.experts);
   op.experts = kept.experts;
   if (op.shared == nullptr) return;
   mover(kept.mlps.emplace_back(*op.shared));
@@ -249,9 +313,11 @@ void CudaMachine::run_on_card(const Op& op, int blocks_max) {
   Mirror mirror;
   Kept noted, kept;
   Op first = op, moved = op;
-  move(first, Mover(mirror, false), noted);
+  BrickStore store;
+  BrickStore* bricks = blocks_max < kFewBlocks ? &store : nullptr;
+  move(first, Mover(mirror, false, bricks), noted);
   mirror.lay_out();
-  move(moved, Mover(mirror, true), kept);
+  move(moved, Mover(mirror, true, bricks), kept);
   mirror.upload();
   card().stream.fill(card().scratch.data(), kNan, card().scratch.n_used_max());
   CudaContext context{card().stream, card().scratch, card().staging, blocks_max};

@@ -10,7 +10,8 @@
 namespace roost::contract {
 
 // Scratch is filled with NaN before each call. Machine 1 runs as many blocks as a kernel asks for,
-// machine 2 three at a time, each walking over many items.
+// machine 2 three at a time, each walking over many items, and its weights lie in bricks where such
+// a form exists: kernels for bricks must give the bits of those for the checkpoint's packing.
 class CudaMachine {
  public:
   explicit CudaMachine(int which) : blocks_max_(which == 1 ? 1 << 20 : 3) {}

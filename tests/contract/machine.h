@@ -50,6 +50,15 @@ inline void run_cpu(const Sample& op, CpuContext& context) {
 inline void run_cpu(const CopyPages& op, CpuContext& context) {
   copy_pages_cpu(op, context);
 }
+inline void run_cpu(const DraftConv& op, CpuContext& context) {
+  draft_conv_cpu(op, context);
+}
+inline void run_cpu(const DraftAttention& op, CpuContext& context) {
+  draft_attention_cpu(op, context);
+}
+inline void run_cpu(const DraftSelect& op, CpuContext& context) {
+  draft_select_cpu(op, context);
+}
 
 // n threads; on CUDA 1 is a whole card and 2 one that runs few blocks at a time.
 class Machine : public CpuMachine {

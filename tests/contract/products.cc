@@ -22,8 +22,9 @@ namespace {
 Bounded rounded_product(const MatrixValues& w, int64_t row, std::span<const double> x) {
   double sum = 0, size = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const auto weight = static_cast<float>(w.at(row, static_cast<int64_t>(i)));
-    const double part = x[i] * static_cast<double>(f32_from_bf16(bf16_from_f32(weight)));
+    double weight = w.at(row, static_cast<int64_t>(i));
+    if (w.format.dtype == DType::kF32) weight = static_cast<double>(static_cast<float>(weight));
+    const double part = x[i] * static_cast<double>(f32_from_bf16(bf16_from_f64(weight)));
     sum += part;
     size += std::abs(part);
   }

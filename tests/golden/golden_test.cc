@@ -1,5 +1,5 @@
 // Fledgling against reference values that an independent program computed in float32
-// (tests/golden/README.md): the wiring by the float64 references, the CPU backend by their error.
+// (tests/golden/README.md): the wiring by the float64 references, the backend by their error.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,12 +7,14 @@
 #include <cstring>
 #include <map>
 
+#include "tests/model_machine.h"
 #include "tests/model_run.h"
 
 namespace roost {
 namespace {
 
 using testing::Feed;
+using testing::ModelMachine;
 using testing::ModelRun;
 
 const std::string kGolden = ROOST_SOURCE_DIR "/tests/golden/";
@@ -51,14 +53,28 @@ struct Golden {
   }
 };
 
-std::vector<double> values_of(const Tensor& t) {
+std::vector<double> values_of(const Tensor& on_device, Device& device) {
+  std::vector<std::byte> bytes(on_device.n_bytes());
+  device.read(bytes.data(), on_device.data, bytes.size());
+  Tensor t = on_device;
+  t.data = bytes.data();
   std::vector<double> v(static_cast<size_t>(t.n_elements()));
   for (size_t i = 0; i < v.size(); ++i) v[i] = t.get(static_cast<int64_t>(i));
   return v;
 }
 
-const ModelWeights& fledgling() {
+const std::shared_ptr<const ModelWeights>& fledgling_on_host() {
   static const auto weights = testing::load_model(ROOST_SOURCE_DIR "/models/fledgling");
+  return weights;
+}
+
+const ModelWeights& fledgling() {
+  return *fledgling_on_host();
+}
+
+// Where the backend's ops read it.
+const ModelWeights& placed_fledgling() {
+  static const auto weights = testing::placed(fledgling_on_host());
   return *weights;
 }
 
@@ -69,20 +85,22 @@ struct Captured {
 
 constexpr int64_t kDeltaLayer = 1;  // the layer whose inside golden stores
 
-Captured capture(Ops& ops) {
+Captured capture(Ops& ops, const ModelWeights& weights) {
   Captured captured;
   for (int text = 0; text < 4; ++text) {
     const std::string name = "text" + std::to_string(text);
     const std::vector<int32_t> ids = Golden::get().ids(name + ".input_ids");
-    ModelRun run(fledgling(), ops, 1, 640, static_cast<int64_t>(ids.size()), 5);
+    ModelRun run(weights, ops, 1, 640, static_cast<int64_t>(ids.size()), 5);
     if (text == 0) {
       run.model().set_tap([&](std::string_view place, int64_t layer, const Tensor& t) {
-        captured.tensors[std::string(place) + "." + std::to_string(layer)] = values_of(t);
+        captured.tensors[std::string(place) + "." + std::to_string(layer)] =
+            values_of(t, ops.device());
       });
     }
     run.step({Feed{0, ids}});
     captured.tensors[name + ".logits"] = {run.logits(0).begin(), run.logits(0).end()};
-    if (text == 0) captured.tensors["state"] = values_of(run.delta_state(0, kDeltaLayer));
+    if (text == 0)
+      captured.tensors["state"] = values_of(run.delta_state(0, kDeltaLayer), ops.device());
   }
   return captured;
 }
@@ -184,7 +202,7 @@ void expect_same_experts(const Captured& captured) {
 
 TEST(Golden, references_without_rounding_are_the_model) {
   const auto ops = make_reference_ops({.rounding = false});
-  Captured captured = capture(*ops);
+  Captured captured = capture(*ops, fledgling());
   for (const auto& [name, want] : golden_values().tensors) {
     const std::vector<double>& have = comparable(captured, name);
     ASSERT_EQ(have.size(), want.size()) << name;
@@ -210,25 +228,27 @@ class FixedExperts final : public Ops {
 
   void run(const Route& op) override {
     inner_.run(op);
+    const auto n_ids = static_cast<size_t>(op.ids.n_elements());
     if (is_recording_) {
-      choices_.emplace_back(op.ids.as<int32_t>(), op.ids.as<int32_t>() + op.ids.n_elements());
+      choices_.emplace_back(n_ids);
+      device().read(choices_.back().data(), op.ids.data, op.ids.n_bytes());
       return;
     }
     const Choice& choice = choices_.at(next_++);
     ASSERT_EQ(static_cast<int64_t>(choice.size()), op.ids.n_elements());
-    std::copy(choice.begin(), choice.end(), op.ids.as<int32_t>());
-    const int64_t k = op.ids.dim(1);
-    for (int64_t t = 0; t < op.ids.dim(0); ++t) {
+    const std::vector<double> logits = values_of(op.logits, device());
+    std::vector<float> weights(n_ids);
+    const auto k = static_cast<size_t>(op.ids.dim(1)), n = static_cast<size_t>(op.logits.dim(1));
+    for (size_t first = 0; first < n_ids; first += k) {
+      const auto exp_of = [&](size_t i) {
+        return std::exp(logits[first / k * n + static_cast<size_t>(choice[first + i])]);
+      };
       double sum = 0;
-      for (int64_t i = 0; i < k; ++i)
-        sum +=
-            std::exp(op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]));
-      for (int64_t i = 0; i < k; ++i) {
-        const double logit =
-            op.logits.get(t * op.logits.dim(1) + choice[static_cast<size_t>(t * k + i)]);
-        op.weights.set(t * k + i, std::exp(logit) / sum);
-      }
+      for (size_t i = 0; i < k; ++i) sum += exp_of(i);
+      for (size_t i = 0; i < k; ++i) weights[first + i] = static_cast<float>(exp_of(i) / sum);
     }
+    device().write(op.ids.data, choice.data(), op.ids.n_bytes());
+    device().write(op.weights.data, weights.data(), op.weights.n_bytes());
   }
   void run(const Embed& op) override { inner_.run(op); }
   void run(const AddRmsNorm& op) override { inner_.run(op); }
@@ -240,6 +260,7 @@ class FixedExperts final : public Ops {
   void run(const MoeExperts& op) override { inner_.run(op); }
   void run(const Sample& op) override { inner_.run(op); }
   void run(const CopyPages& op) override { inner_.run(op); }
+  Device& device() override { return inner_.device(); }
   DType activation() const override { return inner_.activation(); }
   std::string name() const override { return inner_.name(); }
   std::string kernel_for(const QuantMatrix& w) const override { return inner_.kernel_for(w); }
@@ -251,23 +272,24 @@ class FixedExperts final : public Ops {
   size_t next_ = 0;
 };
 
-TEST(Golden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
-  ThreadPool pool(2);
-  const auto cpu = make_cpu_ops(pool, Qwen35::ops_limits(fledgling().config, 640));
+TEST(Golden, the_backend_is_as_close_as_its_rounding_points_allow) {
+  ModelMachine machine(2);
+  const auto ops = machine.make_ops(Qwen35::ops_limits(fledgling().config, 640));
   const auto exact = make_reference_ops({.rounding = false});
-  const auto rounded = make_reference_ops({.rounding = true});
+  const auto rounded = make_reference_ops({true, ModelMachine::kProduct});
   std::vector<FixedExperts::Choice> choices;
-  FixedExperts recording(*exact, choices, true), fixed_cpu(*cpu, choices, false),
+  FixedExperts recording(*exact, choices, true), fixed(*ops, choices, false),
       fixed_rounded(*rounded, choices, false);
-  capture(recording);
-  Captured by_cpu = capture(fixed_cpu), by_reference = capture(fixed_rounded);
+  capture(recording, fledgling());
+  Captured by_backend = capture(fixed, placed_fledgling()),
+           by_reference = capture(fixed_rounded, fledgling());
   for (const auto& [name, want] : golden_values().tensors) {
-    const double cpu_error = relative_rms(comparable(by_cpu, name), want, 0, want.size());
+    const double error = relative_rms(comparable(by_backend, name), want, 0, want.size());
     const double reference_error =
         relative_rms(comparable(by_reference, name), want, 0, want.size());
-    std::printf("  %-16s cpu %.5f  references with rounding %.5f\n", name.c_str(), cpu_error,
-                reference_error);
-    EXPECT_LE(cpu_error, 1.5 * reference_error + 1e-9) << name;
+    std::printf("  %-16s %s %.5f  references with rounding %.5f\n", name.c_str(),
+                ops->name().c_str(), error, reference_error);
+    EXPECT_LE(error, 1.5 * reference_error + 1e-9) << name;
   }
 }
 
@@ -275,9 +297,9 @@ size_t top_of(const double* row, size_t n) {
   return static_cast<size_t>(std::max_element(row, row + n) - row);
 }
 
-TEST(Golden, the_cpu_backend_prefers_the_same_tokens) {
-  ThreadPool pool(2);
-  const auto cpu = make_cpu_ops(pool, Qwen35::ops_limits(fledgling().config, 1024));
+TEST(Golden, the_backend_prefers_the_same_tokens) {
+  ModelMachine machine(2);
+  const auto ops = machine.make_ops(Qwen35::ops_limits(fledgling().config, 1024));
   const auto v = static_cast<size_t>(fledgling().config.vocabulary);
   size_t n_rows = 0, n_same = 0;
   for (const json::Value& answer : Golden::get().index.find("continuations")->items()) {
@@ -288,7 +310,7 @@ TEST(Golden, the_cpu_backend_prefers_the_same_tokens) {
     const size_t n_prompt = ids.size();
     for (const json::Value& id : answer.find("ids")->items())
       ids.push_back(static_cast<int32_t>(*id.as_int64()));
-    ModelRun run(fledgling(), *cpu, 1, 1024, 1024, 9);
+    ModelRun run(placed_fledgling(), *ops, 1, 1024, 1024, 9);
     run.step({Feed{0, ids}});
     const std::vector<double> logits(run.logits(0).begin(), run.logits(0).end());
     for (size_t i = n_prompt; i < ids.size(); ++i) {

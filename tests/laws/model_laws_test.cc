@@ -1,5 +1,5 @@
-// Law 1 for the whole model on the CPU: the bits of a sequence's logits, K/V, states and conv tails
-// are a function of its tokens alone.
+// Law 1 for the whole model on one backend: the bits of a sequence's logits, K/V, states and conv
+// tails are a function of its tokens alone.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "tests/model_machine.h"
 #include "tests/model_run.h"
 #include "weights/synthetic.h"
 
@@ -16,6 +17,7 @@ namespace roost {
 namespace {
 
 using testing::Feed;
+using testing::ModelMachine;
 using testing::ModelRun;
 using testing::run_in_chunks;
 
@@ -66,16 +68,24 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// What was loaded stays, for its address names it.
+std::shared_ptr<const ModelWeights> keep(std::shared_ptr<const ModelWeights> weights) {
+  static std::vector<std::shared_ptr<const ModelWeights>> kept;
+  kept.push_back(weights);
+  return weights;
+}
+
 std::shared_ptr<const ModelWeights> load(const Subject& subject) {
   static std::map<std::string, std::shared_ptr<const ModelWeights>> loaded;
   auto& weights = loaded[subject.name];
   if (weights) return weights;
   const std::string fledgling = ROOST_SOURCE_DIR "/models/fledgling";
-  if (subject.options.shape.empty()) return weights = testing::load_model(fledgling);
+  if (subject.options.shape.empty())
+    return weights = testing::placed(keep(testing::load_model(fledgling)));
   const TemporaryFolder folder;  // the mapping keeps the files' bytes after their names are gone
   const auto written = write_synthetic_checkpoint(subject.options, fledgling, folder.path());
   ROOST_CHECK(written);
-  return weights = testing::load_model(folder.path());
+  return weights = testing::placed(keep(testing::load_model(folder.path())));
 }
 
 std::vector<int32_t> random_tokens(const ModelWeights& weights, size_t n, uint64_t seed) {
@@ -107,8 +117,8 @@ void expect_equal(const Bits& have, const Bits& want, const std::string& what) {
 
 // The yardstick: one thread, one row a step.
 Bits row_by_row(const ModelWeights& weights, const std::vector<int32_t>& tokens) {
-  ThreadPool pool(1);
-  const auto ops = make_cpu_ops(pool, Qwen35::ops_limits(weights.config, kRowsMax));
+  ModelMachine machine(1);
+  const auto ops = machine.make_ops(Qwen35::ops_limits(weights.config, kRowsMax));
   ModelRun run(weights, *ops, 1, kContext, kRowsMax, 1);
   run_in_chunks(run, 0, tokens, 1);
   return bits_of(run, 0);
@@ -121,8 +131,8 @@ class ModelLaws : public ::testing::TestWithParam<size_t> {
     weights_ = load(subject_);
     std::printf("  %s\n", subject_.name.c_str());
   }
-  std::unique_ptr<Ops> ops(ThreadPool& pool) const {
-    return make_cpu_ops(pool, Qwen35::ops_limits(weights_->config, kRowsMax));
+  std::unique_ptr<Ops> ops(ModelMachine& machine) const {
+    return machine.make_ops(Qwen35::ops_limits(weights_->config, kRowsMax));
   }
   Subject subject_;
   std::shared_ptr<const ModelWeights> weights_;
@@ -133,10 +143,10 @@ TEST_P(ModelLaws, prompt_in_any_chunks_equals_row_by_row) {
   const Bits want = row_by_row(*weights_, tokens);
   for (const float logit : want.logits) ASSERT_TRUE(std::isfinite(logit));
   for (const int n_threads : {1, 2}) {
-    ThreadPool pool(n_threads);
-    const auto cpu = ops(pool);
+    ModelMachine machine(n_threads);
+    const auto backend = ops(machine);
     for (const size_t chunk : {size_t{13}, size_t{64}, size_t{1024}}) {
-      ModelRun run(*weights_, *cpu, 1, kContext, kRowsMax, 100 + chunk);
+      ModelRun run(*weights_, *backend, 1, kContext, kRowsMax, 100 + chunk);
       run_in_chunks(run, 0, tokens, chunk);
       expect_equal(
           bits_of(run, 0), want,
@@ -157,13 +167,13 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
     tokens.push_back(random_tokens(*weights_, s == 0 ? 131 : 5 + random() % 9, random()));
     want.push_back(row_by_row(*weights_, tokens.back()));
   }
-  ThreadPool one(1), two(2);
-  const auto cpu_one = ops(one), cpu_two = ops(two);
+  ModelMachine one(1), two(2);
+  const auto ops_one = ops(one), ops_two = ops(two);
   int n_done = 0;
   for (const int width : {1, 3, 16}) {
     const int n_rounds = width == 16 ? kInterleavings / 4 : kInterleavings * 3 / 8 + 1;
     for (int round = 0; round < n_rounds; ++round, ++n_done) {
-      ModelRun run(*weights_, round % 2 == 0 ? *cpu_two : *cpu_one, width, kContext, kRowsMax,
+      ModelRun run(*weights_, round % 2 == 0 ? *ops_two : *ops_one, width, kContext, kRowsMax,
                    random());
       std::vector<int> which(static_cast<size_t>(width));
       std::vector<size_t> at(static_cast<size_t>(width), 0);
@@ -210,8 +220,12 @@ class LawBreaker final : public Ops {
   void run(const QuantLinear& op) override {
     inner_.run(op);
     // The least possible offence: the last bit of one value, and only when rows come together.
-    if (op.x.dim(0) > 8 && op.parts[0].y.dtype == DType::kBF16)
-      op.parts[0].y.as<uint16_t>()[7] ^= 1;
+    if (op.x.dim(0) <= 8 || op.parts[0].y.dtype != DType::kBF16) return;
+    const Tensor& y = op.parts[0].y;
+    uint16_t value = 0;
+    device().read(&value, y.data + 14, sizeof value);
+    value ^= 1;
+    device().write(y.data + 14, &value, sizeof value);
   }
   void run(const ConvGates& op) override { inner_.run(op); }
   void run(const GatedDelta& op) override { inner_.run(op); }
@@ -221,6 +235,7 @@ class LawBreaker final : public Ops {
   void run(const MoeExperts& op) override { inner_.run(op); }
   void run(const Sample& op) override { inner_.run(op); }
   void run(const CopyPages& op) override { inner_.run(op); }
+  Device& device() override { return inner_.device(); }
   DType activation() const override { return inner_.activation(); }
   std::string name() const override { return "law breaker"; }
   std::string kernel_for(const QuantMatrix& w) const override { return inner_.kernel_for(w); }
@@ -233,9 +248,9 @@ TEST(ModelLawsFault, one_flipped_bit_in_a_chunk_is_seen) {
   const auto weights = load(subjects()[0]);
   const std::vector<int32_t> tokens = random_tokens(*weights, 30, 3);
   const Bits want = row_by_row(*weights, tokens);
-  ThreadPool pool(1);
-  const auto cpu = make_cpu_ops(pool, Qwen35::ops_limits(weights->config, kRowsMax));
-  LawBreaker broken(*cpu);
+  ModelMachine machine(1);
+  const auto ops = machine.make_ops(Qwen35::ops_limits(weights->config, kRowsMax));
+  LawBreaker broken(*ops);
   ModelRun run(*weights, broken, 1, kContext, kRowsMax, 4);
   run_in_chunks(run, 0, tokens, 13);
   const Bits have = bits_of(run, 0);

@@ -79,21 +79,18 @@ double seconds_of(const auto& work) {
 
 }  // namespace
 
-double measure_read_bandwidth(ThreadPool& pool) {
-  const Buffer buffer(kReadBytes);
-  const auto* data = reinterpret_cast<const uint64_t*>(buffer.data());
+ReadLoop::ReadLoop(ThreadPool& pool) : pool_(pool), buffer_(kReadBytes) {}
+
+double ReadLoop::bytes_per_second() {
+  const auto* data = reinterpret_cast<const uint64_t*>(buffer_.data());
   std::atomic<uint64_t> sink{0};  // keeps the loads alive
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const double s = seconds_of([&] {
-      pool.parallel_for(static_cast<int64_t>(kReadBytes / kReadPieceBytes), [&](int64_t i) {
-        sink ^= HWY_DYNAMIC_DISPATCH(read_loop)(data + static_cast<size_t>(i) * kReadPieceBytes / 8,
-                                                kReadPieceBytes / 8);
-      });
+  const double seconds = seconds_of([&] {
+    pool_.parallel_for(static_cast<int64_t>(kReadBytes / kReadPieceBytes), [&](int64_t i) {
+      sink ^= HWY_DYNAMIC_DISPATCH(read_loop)(data + static_cast<size_t>(i) * kReadPieceBytes / 8,
+                                              kReadPieceBytes / 8);
     });
-    best = std::max(best, static_cast<double>(kReadBytes) / s);
-  }
-  return best;
+  });
+  return static_cast<double>(kReadBytes) / seconds;
 }
 
 double measure_fma_peak(ThreadPool& pool) {

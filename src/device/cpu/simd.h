@@ -8,7 +8,6 @@
 #endif
 
 #include <hwy/highway.h>
-
 HWY_BEFORE_NAMESPACE();
 namespace roost {
 namespace HWY_NAMESPACE {
@@ -17,9 +16,16 @@ namespace HWY_NAMESPACE {
 template <class D32, class V16, class V32>
 HWY_INLINE V32 multiply_pairs_add(D32 d32, V16 a, V16 b, V32 sum) {
   namespace hn = hwy::HWY_NAMESPACE;
+#if HWY_TARGET == HWY_AVX3_DL
+  // Highway 1.0.3 finds this instruction at run time but does not tell the compiler of it.
+  (void)d32;
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "vm"(b.raw));
+  return sum;
+#else
   V32 upper = hn::Zero(d32);
   const V32 lower = hn::ReorderWidenMulAccumulate(d32, a, b, hn::Zero(d32), upper);
   return hn::Add(sum, hn::RearrangeToOddPlusEven(lower, upper));
+#endif
 }
 
 // bf16 bits to f32, any alignment.

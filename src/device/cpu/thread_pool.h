@@ -18,9 +18,10 @@ class ThreadPool {
 
   int n_threads() const { return n_threads_; }
 
-  // Calls task(i) once for each i in [0, n_items); items are claimed one by one in ascending order,
-  // so that unequal items balance. Which thread runs an item must not change its result (law 1).
-  // Returns when all are done. task is called through a plain pointer: nothing is allocated.
+  // Calls task(i) once for each i in [0, n_items); items are claimed in ascending order, in
+  // runs that get shorter, so that unequal items balance. Which thread runs an item must not change
+  // its result (law 1). Returns when all are done. task is called through a plain pointer: nothing
+  // is allocated.
   template <class Task>
   void parallel_for(int64_t n_items, const Task& task) {
     run(

@@ -66,11 +66,22 @@ void Staging::turn() {
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(emptied_[half_].get())));
 }
 
-const std::byte* Staging::push_bytes(const void* from, size_t n_bytes) {
+size_t Staging::take(size_t n_bytes) {
   ROOST_CHECK(n_bytes <= half_bytes_);
   if (used_ + n_bytes > half_bytes_) turn();
   const size_t at = static_cast<size_t>(half_) * half_bytes_ + used_;
   used_ += (n_bytes + kAlign - 1) / kAlign * kAlign;
+  return at;
+}
+
+void Staging::send(std::byte* to, const void* from, size_t n_bytes) {
+  const size_t at = take(n_bytes);
+  std::memcpy(host_.data() + at, from, n_bytes);
+  stream_.copy_to_device(to, host_.data() + at, n_bytes);
+}
+
+const std::byte* Staging::push_bytes(const void* from, size_t n_bytes) {
+  const size_t at = take(n_bytes);
   if (n_bytes == 0) return device_.data() + at;
   std::memcpy(host_.data() + at, from, n_bytes);
   stream_.copy_to_device(device_.data() + at, host_.data() + at, n_bytes);

@@ -39,12 +39,15 @@ class Staging {
   const T* push(std::span<const T> items) {
     return reinterpret_cast<const T*>(push_bytes(items.data(), items.size_bytes()));
   }
+  // The same to a place of the caller's on the card.
+  void send(std::byte* to, const void* from, size_t n_bytes);
 
  private:
   struct Destroy {
     void operator()(void* event) const;
   };
   const std::byte* push_bytes(const void* from, size_t n_bytes);
+  size_t take(size_t n_bytes);  // where, in both twins
   void turn();
 
   const Stream& stream_;

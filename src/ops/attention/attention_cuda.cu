@@ -5,6 +5,7 @@
 // values behind it are zeros in shared memory, whatever their slots hold.
 #include <vector>
 
+#include "device/cuda/copy.cuh"
 #include "device/cuda/mma.cuh"
 #include "ops/launch.cuh"
 
@@ -36,13 +37,14 @@ struct AttentionCall {
 
 // Dynamic shared memory, by rows that are 8 values longer than D: fragments meet no bank twice.
 struct Shared {
-  uint16_t *q, *v, *weights;  // [16][D + 8], [64][D + 8], [16][kWeightStride]
-  float *scores, *factor;     // [16][kScoreStride], [16]: what the sums so far are multiplied by
-  float* maximum;             // [16]
+  uint16_t *q, *k, *v, *weights;  // [16][D + 8], twice [64][D + 8], [16][kWeightStride]
+  float *scores, *factor;  // [16][kScoreStride], [16]: what the sums so far are multiplied by
+  float* maximum;          // [16]
 
   __device__ Shared(std::byte* base, int dim) {
     q = reinterpret_cast<uint16_t*>(base);
-    v = q + kHeads * (dim + 8);
+    k = q + kHeads * (dim + 8);
+    v = k + kPageTokens * (dim + 8);
     weights = v + kPageTokens * (dim + 8);
     scores = reinterpret_cast<float*>(weights + kHeads * kWeightStride);
     factor = scores + kHeads * kScoreStride;
@@ -51,7 +53,7 @@ struct Shared {
 };
 
 size_t shared_bytes(int64_t dim) {
-  return static_cast<size_t>((kHeads + kPageTokens) * (dim + 8) + kHeads * kWeightStride) * 2 +
+  return static_cast<size_t>((kHeads + 2 * kPageTokens) * (dim + 8) + kHeads * kWeightStride) * 2 +
          static_cast<size_t>(kHeads) * (kScoreStride + 2) * 4;
 }
 
@@ -67,19 +69,28 @@ __device__ __forceinline__ void load_rows(const uint16_t* from, int n, int n_all
   }
 }
 
+// The same without waiting: one group of copies of the thread.
+__device__ __forceinline__ void copy_rows(const uint16_t* from, int n, int dim, uint16_t* to) {
+#pragma unroll 4
+  for (int piece = threadIdx.x; piece < kPageTokens * (dim / 8); piece += kThreads) {
+    const int row = piece / (dim / 8), col = piece % (dim / 8) * 8;
+    copy_16(to + row * (dim + 8) + col, from + int64_t(min(row, n - 1)) * dim + col, row < n);
+  }
+  copy_commit();
+}
+
 __device__ __forceinline__ uint32_t pair_at(const uint16_t* from) {
   return *reinterpret_cast<const uint32_t*>(from);
 }
 
-// scores[head][key] of the tile; a warp takes 16 of its 64 keys. Keys are read from their page.
-__device__ __forceinline__ void score(const AttentionCall& c, const Shared& s,
-                                      const uint16_t* keys) {
+// scores[head][key] of the tile; a warp takes 16 of its 64 keys.
+__device__ __forceinline__ void score(const AttentionCall& c, const Shared& s) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4;
   const uint16_t* a_row = s.q + g * (c.dim + 8) + 2 * quad;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int first_key = warp * 16 + half * 8;
-    const uint16_t* b_row = keys + int64_t(first_key + g) * c.dim + 2 * quad;
+    const uint16_t* b_row = s.k + (first_key + g) * (c.dim + 8) + 2 * quad;
     float sums[4] = {0, 0, 0, 0};
     for (int k = 0; k < c.dim; k += 16) {
       const uint32_t a[4] = {pair_at(a_row + k), pair_at(a_row + 8 * (c.dim + 8) + k),
@@ -185,6 +196,7 @@ __device__ __forceinline__ void store_partial(const AttentionCall& c, const Shar
 // kTiles · 4 tiles of 8 dims cover D.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionCall c) {
+  wait_for_inputs();
   extern __shared__ uint4 dynamic_shared[];
   const Shared s(reinterpret_cast<std::byte*>(dynamic_shared), c.dim);
   const int n_groups = c.kv_heads * c.n_head_tiles, heads_per_kv = c.n_heads / c.kv_heads;
@@ -204,15 +216,29 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
                                                    : 4'096;
   // A split behind the row's last has no keys; its partial is never read.
   const int end = min((split + 1) * per_split, place.position + 1);
-  for (int key = split * per_split; key < end; key += kPageTokens) {
+  const auto place_of = [&](int key) {
     const int64_t page = c.pages[place.first_page + key / kPageTokens];
-    const int64_t at = (page * c.kv_heads + kv_head) * kPageTokens * c.dim;
-    const int n_keys = min(kPageTokens, end - key);
-    __syncthreads();  // the tile before has been multiplied; queries are there
-    load_rows(c.v_pages + at, n_keys, kPageTokens, c.dim, s.v);
-    score(c, s, c.k_pages + at);
+    return (page * c.kv_heads + kv_head) * kPageTokens * c.dim;
+  };
+  const int first_key = split * per_split;
+  if (first_key < end)
+    copy_rows(c.k_pages + place_of(first_key), min(kPageTokens, end - first_key), c.dim, s.k);
+  for (int key = first_key; key < end; key += kPageTokens) {
+    const int n_keys = min(kPageTokens, end - key), next = key + kPageTokens;
+    __syncthreads();  // the values before have been multiplied; queries are there
+    copy_rows(c.v_pages + place_of(key), n_keys, c.dim, s.v);
+    copy_wait<1>();
     __syncthreads();
+    score(c, s);
+    __syncthreads();
+    // The next keys come while this tile is weighed and gathered.
+    if (next < end) {
+      copy_rows(c.k_pages + place_of(next), min(kPageTokens, end - next), c.dim, s.k);
+    } else {
+      copy_commit();
+    }
     weigh(s, n_keys);
+    copy_wait<1>();
     __syncthreads();
     gather<kTiles>(s, c.dim, totals);
   }
@@ -222,6 +248,7 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
 
 // A warp a row and head: splits merged in ascending order, then the gate.
 __global__ void __launch_bounds__(kThreads) sm80_attention_merge(AttentionCall c) {
+  wait_for_inputs();
   const int lane = threadIdx.x % 32;
   for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * c.n_heads;
        item += int64_t(gridDim.x) * kWarps) {
@@ -257,8 +284,7 @@ void launch_splits(AttentionCall call, CudaContext& context) {
   const int64_t n_items = call.n_rows * call.n_splits_max * call.kv_heads * call.n_head_tiles;
   while (call.first_item < n_items) {
     const unsigned n_blocks = grid_of(context, n_items - call.first_item);
-    sm80_bf16_attention_split<kTiles><<<n_blocks, kThreads, n_bytes, stream_of(context)>>>(call);
-    check_launch();
+    launch_kernel(context, sm80_bf16_attention_split<kTiles>, n_blocks, kThreads, n_bytes, call);
     call.first_item += n_blocks;
   }
 }
@@ -272,8 +298,7 @@ void launch(const AttentionCall& call, CudaContext& context) {
     launch_splits<16>(call, context);
   }
   const int64_t n_blocks = (call.n_rows * call.n_heads + kWarps - 1) / kWarps;
-  sm80_attention_merge<<<grid_of(context, n_blocks), kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_attention_merge, grid_of(context, n_blocks), kThreads, 0, call);
 }
 
 int32_t splits_of(int32_t position) {
@@ -307,7 +332,7 @@ void attention_cuda(const Attention& op, CudaContext& context) {
   call.k_pages = bf16_data(op.k_pages);
   call.v_pages = bf16_data(op.v_pages);
   call.out = bf16_data(op.out);
-  call.pages = context.staging.push(std::span<const int32_t>(pages));
+  call.pages = context.push(std::span<const int32_t>(pages));
   call.n_heads = static_cast<int>(op.q.dim(1));
   call.kv_heads = static_cast<int>(op.k_pages.dim(1));
   call.dim = static_cast<int>(op.q.dim(2));
@@ -323,7 +348,7 @@ void attention_cuda(const Attention& op, CudaContext& context) {
   const size_t n_together = std::min(rows.size(), n_fit);
   ROOST_CHECK(n_together >= 1);
   call.partials = context.scratch.take<float>(n_together * row_floats);
-  const RowPlace* places = context.staging.push(std::span<const RowPlace>(rows));
+  const RowPlace* places = context.push(std::span<const RowPlace>(rows));
   for (size_t begin = 0; begin < rows.size(); begin += n_together) {
     call.rows = places + begin;
     call.n_rows = static_cast<int64_t>(std::min(n_together, rows.size() - begin));

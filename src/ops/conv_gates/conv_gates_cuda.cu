@@ -57,64 +57,121 @@ __device__ __forceinline__ uint16_t convolved(const ConvCall& c, const DeltaSpan
   return bf16_of(silu_f32(sum));
 }
 
+// A run of kRun packed rows: where each lies. Rows of one sequence that follow each other share the
+// raw rows in front of them.
+template <int kRun>
+struct RowRun {
+  PackedRow rows[kRun];
+  DeltaSpan span;  // of the last row that was looked at
+  int n;
+
+  __device__ RowRun(const ConvCall& c, int64_t first)
+      : span{}, n(int(min(int64_t(kRun), c.n_rows - first))) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i)
+      if (i < n) rows[i] = c.rows[first + i];
+  }
+  // Calls store(packed row, value) with the channel of every row, convolved.
+  template <class Store>
+  __device__ __forceinline__ void for_each(const ConvCall& c, int64_t channel, const Store& store) {
+    float w[4], raw[4];
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) w[tap] = c.conv_weight[channel * 4 + tap];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      if (i >= n) break;
+      const PackedRow row = rows[i];
+      const bool follows = i > 0 && row.span == rows[i - 1].span && row.p == rows[i - 1].p + 1;
+      if (i == 0 || row.span != rows[i - 1].span) span = c.spans[row.span];
+#pragma unroll
+      for (int tap = 0; tap < 3; ++tap)
+        raw[tap] = follows ? raw[tap + 1] : f32_of(raw_at(c, span, row.p - 3 + tap, channel));
+      raw[3] = f32_of(raw_at(c, span, row.p, channel));
+      float sum = 0;
+#pragma unroll
+      for (int tap = 0; tap < 4; ++tap) sum = fmaf(w[tap], raw[tap], sum);
+      store(span.first_packed + row.p, bf16_of(silu_f32(sum)));
+    }
+  }
+};
+
 // A warp normalizes the query and the key of one head and row; its lanes hold the dims lane,
-// lane + 32, …, convolved twice rather than kept.
-__global__ void sm80_bf16_conv_keys(ConvCall c) {
+// lane + 32, …, of at most 32·kDims.
+template <int kDims>
+__device__ __forceinline__ void convolve_keys(const ConvCall& c, int64_t block) {
   const int lane = threadIdx.x % 32;
-  const int64_t n_items = c.n_rows * c.key_heads;
-  for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < n_items;
-       item += int64_t(gridDim.x) * kWarps) {
-    const PackedRow row = c.rows[item / c.key_heads];
-    const DeltaSpan span = c.spans[row.span];
-    const int64_t head = item % c.key_heads, q_first = head * c.key_dim;
-    const int64_t k_first = (c.key_heads + head) * int64_t(c.key_dim);
-    float q_squares = 0, k_squares = 0;
-    for (int i = lane; i < c.key_dim; i += 32) {
-      const float q = f32_of(convolved(c, span, row.p, q_first + i));
-      const float k = f32_of(convolved(c, span, row.p, k_first + i));
-      q_squares = fmaf(q, q, q_squares);
-      k_squares = fmaf(k, k, k_squares);
-    }
-    const float q_scale = inverse_sqrt_f32(warp_sum(q_squares) + 1e-6f) * c.query_scale;
-    const float k_scale = inverse_sqrt_f32(warp_sum(k_squares) + 1e-6f);
-    const int64_t to = ((span.first_packed + row.p) * int64_t(c.key_heads) + head) * c.key_dim;
-    float kq = 0;
-    for (int i = lane; i < c.key_dim; i += 32) {
-      const uint16_t q = bf16_of(f32_of(convolved(c, span, row.p, q_first + i)) * q_scale);
-      const uint16_t k = bf16_of(f32_of(convolved(c, span, row.p, k_first + i)) * k_scale);
-      c.q[to + i] = q;
-      c.k[to + i] = k;
-      kq = fmaf(f32_of(k), f32_of(q), kq);
-    }
-    kq = warp_sum(kq);
-    if (lane == 0) c.kq[to / c.key_dim] = kq;
+  const int64_t item = block * kWarps + threadIdx.x / 32;
+  if (item >= c.n_rows * c.key_heads) return;
+  const PackedRow row = c.rows[item / c.key_heads];
+  const DeltaSpan span = c.spans[row.span];
+  const int64_t head = item % c.key_heads, q_first = head * c.key_dim;
+  const int64_t k_first = (c.key_heads + head) * int64_t(c.key_dim);
+  float q[kDims], k[kDims], q_squares = 0, k_squares = 0;
+#pragma unroll
+  for (int d = 0; d < kDims; ++d) {
+    const int i = 32 * d + lane;
+    q[d] = i < c.key_dim ? f32_of(convolved(c, span, row.p, q_first + i)) : 0.0f;
+    k[d] = i < c.key_dim ? f32_of(convolved(c, span, row.p, k_first + i)) : 0.0f;
+    q_squares = fmaf(q[d], q[d], q_squares);
+    k_squares = fmaf(k[d], k[d], k_squares);
   }
+  const float q_scale = inverse_sqrt_f32(warp_sum(q_squares) + 1e-6f) * c.query_scale;
+  const float k_scale = inverse_sqrt_f32(warp_sum(k_squares) + 1e-6f);
+  const int64_t to = ((span.first_packed + row.p) * int64_t(c.key_heads) + head) * c.key_dim;
+  float kq = 0;
+#pragma unroll
+  for (int d = 0; d < kDims; ++d) {
+    const int i = 32 * d + lane;
+    if (i >= c.key_dim) continue;
+    const uint16_t q_out = bf16_of(q[d] * q_scale), k_out = bf16_of(k[d] * k_scale);
+    c.q[to + i] = q_out;
+    c.k[to + i] = k_out;
+    kq = fmaf(f32_of(k_out), f32_of(q_out), kq);
+  }
+  kq = warp_sum(kq);
+  if (lane == 0) c.kq[to / c.key_dim] = kq;
 }
 
-__global__ void sm80_bf16_conv_values(ConvCall c) {
-  const int64_t width = int64_t(c.value_heads) * c.value_dim, n_items = c.n_rows * width;
+template <int kRun>
+__device__ __forceinline__ void convolve_values(const ConvCall& c, int64_t block) {
+  const int64_t width = int64_t(c.value_heads) * c.value_dim;
   const int64_t first = int64_t(2) * c.key_heads * c.key_dim;
-  for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
-       item += int64_t(gridDim.x) * kThreads) {
-    const PackedRow row = c.rows[item / width];
-    const DeltaSpan span = c.spans[row.span];
-    const int64_t i = item % width;
-    c.v[(span.first_packed + row.p) * width + i] = convolved(c, span, row.p, first + i);
-  }
+  const int64_t item = block * kThreads + threadIdx.x, i = item % width;
+  const int64_t first_row = item / width * kRun;
+  if (first_row >= c.n_rows) return;
+  RowRun<kRun> run(c, first_row);
+  run.for_each(c, first + i,
+               [&](int64_t packed, uint16_t value) { c.v[packed * width + i] = value; });
 }
 
-__global__ void sm80_delta_gates(ConvCall c) {
-  const int64_t n_items = c.n_rows * c.value_heads;
-  for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
-       item += int64_t(gridDim.x) * kThreads) {
-    const PackedRow row = c.rows[item / c.value_heads];
-    const DeltaSpan span = c.spans[row.span];
-    const int64_t j = item % c.value_heads;
-    const int64_t to = (span.first_packed + row.p) * int64_t(c.value_heads) + j;
-    const float b = packed_at<float>(span, row.p, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
-    const float a = packed_at<float>(span, row.p, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
-    c.beta[to] = sigmoid_f32(b);
-    c.decay[to] = exp_f32(-(exp_f32(c.a_log[j]) * softplus_f32(a + c.dt_bias[j])));
+__device__ __forceinline__ void make_gates(const ConvCall& c, int64_t block) {
+  const int64_t item = block * kThreads + threadIdx.x;
+  if (item >= c.n_rows * c.value_heads) return;
+  const PackedRow row = c.rows[item / c.value_heads];
+  const DeltaSpan span = c.spans[row.span];
+  const int64_t j = item % c.value_heads;
+  const int64_t to = (span.first_packed + row.p) * int64_t(c.value_heads) + j;
+  const float b = packed_at<float>(span, row.p, j, c.value_heads, c.b, c.store_b, c.n_kept_max);
+  const float a = packed_at<float>(span, row.p, j, c.value_heads, c.a, c.store_a, c.n_kept_max);
+  c.beta[to] = sigmoid_f32(b);
+  c.decay[to] = exp_f32(-(exp_f32(c.a_log[j]) * softplus_f32(a + c.dt_bias[j])));
+}
+
+// Keys, then values, then gates, as blocks of one kernel: they do not wait for each other.
+template <int kDims, int kRun>
+__global__ void __launch_bounds__(kThreads)
+    sm80_bf16_conv_gates(ConvCall c, int64_t n_key_blocks, int64_t n_value_blocks,
+                         int64_t n_gate_blocks) {
+  wait_for_inputs();
+  const int64_t n_blocks = n_key_blocks + n_value_blocks + n_gate_blocks;
+  for (int64_t block = blockIdx.x; block < n_blocks; block += gridDim.x) {
+    if (block < n_key_blocks) {
+      convolve_keys<kDims>(c, block);
+    } else if (block < n_key_blocks + n_value_blocks) {
+      convolve_values<kRun>(c, block - n_key_blocks);
+    } else {
+      make_gates(c, block - n_key_blocks - n_value_blocks);
+    }
   }
 }
 
@@ -131,6 +188,7 @@ __device__ __forceinline__ void keep_column(const DeltaSpan& span, int64_t i, in
 // A thread takes one channel of a span, or one value head's b and a. What it reads and writes is
 // its own column, so the order inside the thread is all the order needed.
 __global__ void sm80_keep_rows(ConvCall c) {
+  wait_for_inputs();
   const int64_t n_columns = c.n_channels + c.value_heads, n_items = c.n_spans * n_columns;
   for (int64_t item = blockIdx.x * int64_t(kThreads) + threadIdx.x; item < n_items;
        item += int64_t(gridDim.x) * kThreads) {
@@ -174,6 +232,22 @@ ConvCall call_of(const ConvGates& op) {
   return c;
 }
 
+template <int kRun>
+void launch_rows(const ConvCall& call, CudaContext& context) {
+  const auto blocks = [](int64_t n_items, int64_t of_block) {
+    return (n_items + of_block - 1) / of_block;
+  };
+  const int64_t n_runs = blocks(call.n_rows, kRun);
+  const int64_t n_key_blocks = blocks(call.n_rows * call.key_heads, kWarps);
+  const int64_t n_value_blocks = blocks(n_runs * call.value_heads * call.value_dim, kThreads);
+  const int64_t n_gate_blocks = blocks(call.n_rows * call.value_heads, kThreads);
+  ROOST_CHECK(call.key_dim <= 256);
+  const auto kernel =
+      call.key_dim <= 128 ? sm80_bf16_conv_gates<4, kRun> : sm80_bf16_conv_gates<8, kRun>;
+  launch_kernel(context, kernel, grid_of(context, n_key_blocks + n_value_blocks + n_gate_blocks),
+                kThreads, 0, call, n_key_blocks, n_value_blocks, n_gate_blocks);
+}
+
 }  // namespace
 
 void conv_gates_cuda(const ConvGates& op, CudaContext& context) {
@@ -184,26 +258,21 @@ void conv_gates_cuda(const ConvGates& op, CudaContext& context) {
       rows.push_back({static_cast<int32_t>(s), p});
   }
   ConvCall call = call_of(op);
-  call.spans = context.staging.push(op.spans);
-  call.rows = context.staging.push(std::span<const PackedRow>(rows));
+  call.spans = context.push(op.spans);
+  call.rows = context.push(std::span<const PackedRow>(rows));
   call.n_spans = static_cast<int64_t>(op.spans.size());
   call.n_rows = static_cast<int64_t>(rows.size());
-  const cudaStream_t stream = stream_of(context);
   if (call.n_rows > 0) {
-    sm80_bf16_conv_keys<<<grid_of(context, (call.n_rows * call.key_heads + kWarps - 1) / kWarps),
-                          kThreads, 0, stream>>>(call);
-    check_launch();
-    const int64_t n_values = call.n_rows * call.value_heads;
-    sm80_bf16_conv_values<<<grid_for_threads(context, n_values * call.value_dim, kThreads),
-                            kThreads, 0, stream>>>(call);
-    check_launch();
-    sm80_delta_gates<<<grid_for_threads(context, n_values, kThreads), kThreads, 0, stream>>>(call);
-    check_launch();
+    // With many rows a thread takes several, which share most of what they read.
+    if (call.n_rows < 256) {
+      launch_rows<1>(call, context);
+    } else {
+      launch_rows<8>(call, context);
+    }
   }
   const int64_t n_columns = call.n_channels + call.value_heads;
-  sm80_keep_rows<<<grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0,
-                   stream>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_keep_rows,
+                grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0, call);
 }
 
 }  // namespace roost

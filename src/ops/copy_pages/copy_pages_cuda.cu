@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 
 __global__ void sm80_copy_pages(uint8_t* pool, const PageCopy* copies, int64_t n_copies,
                                 int64_t page_bytes) {
+  wait_for_inputs();
   // Pages of whole 16-byte pieces move in such pieces; the pool itself is aligned then.
   const bool is_wide = page_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(pool) % 16 == 0;
   for (int64_t c = blockIdx.x; c < n_copies; c += gridDim.x) {
@@ -30,10 +31,9 @@ void copy_pages_cuda(const CopyPages& op, CudaContext& context) {
   if (op.copies.empty()) return;
   const auto n_copies = static_cast<int64_t>(op.copies.size());
   const int64_t page_bytes = static_cast<int64_t>(op.pool.n_bytes()) / op.pool.dim(0);
-  const PageCopy* copies = context.staging.push(op.copies);
-  sm80_copy_pages<<<grid_of(context, n_copies), kThreads, 0, stream_of(context)>>>(
-      reinterpret_cast<uint8_t*>(op.pool.data), copies, n_copies, page_bytes);
-  check_launch();
+  const PageCopy* copies = context.push(op.copies);
+  launch_kernel(context, sm80_copy_pages, grid_of(context, n_copies), kThreads, 0,
+                reinterpret_cast<uint8_t*>(op.pool.data), copies, n_copies, page_bytes);
 }
 
 }  // namespace roost

@@ -23,15 +23,91 @@ struct DeltaCall {
   int key_heads, value_heads, key_dim, value_dim;
 };
 
-// Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 1, so
-// that the four lanes of a column meet no bank twice.
+// Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 4, so
+// that the four lanes of a column read 16 bytes each and meet no bank twice.
 template <int kKeys>
 struct Staged {
-  static constexpr int kStride = kKeys + 1;
-  float q[kStagedRows][kLanes * kStride], k[kStagedRows][kLanes * kStride];
+  static constexpr int kStride = kKeys + 4;
+  alignas(16) float q[kStagedRows][kLanes * kStride], k[kStagedRows][kLanes * kStride];
   float v[kStagedRows][kColumns];
   float kq[kStagedRows], beta[kStagedRows], decay[kStagedRows];
 };
+
+// The next rows, on their way from memory while the staged ones are computed.
+template <int kKeys>
+struct Fetched {
+  static constexpr int kRuns = kStagedRows * kLanes * kKeys / 8 / kThreads;  // of 8 dims
+  static_assert(kRuns >= 1);
+  uint4 q[kRuns], k[kRuns];
+  uint16_t v[kStagedRows * kColumns / kThreads];
+  float kq, beta, decay;
+};
+
+// Dims of whole runs of 16 bytes; narrower heads are staged without fetching ahead.
+template <int kKeys>
+__device__ __forceinline__ bool is_wide(const DeltaCall& c) {
+  return kKeys >= 32 && c.key_dim == kLanes * kKeys &&
+         ((reinterpret_cast<uintptr_t>(c.q) | reinterpret_cast<uintptr_t>(c.k)) & 15) == 0;
+}
+
+template <int kKeys>
+__device__ __forceinline__ void fetch_rows(const DeltaCall& c, int64_t first, int n, int64_t head,
+                                           int64_t first_column, Fetched<kKeys>& to) {
+  const int64_t key_head = head / (c.value_heads / c.key_heads);
+#pragma unroll
+  for (int i = 0; i < Fetched<kKeys>::kRuns; ++i) {
+    const int run = threadIdx.x + i * kThreads, r = run / (kLanes * kKeys / 8);
+    if (r >= n) continue;
+    const int64_t from =
+        ((first + r) * c.key_heads + key_head) * c.key_dim + run % (kLanes * kKeys / 8) * 8;
+    to.q[i] = *reinterpret_cast<const uint4*>(c.q + from);
+    to.k[i] = *reinterpret_cast<const uint4*>(c.k + from);
+  }
+#pragma unroll
+  for (int i = 0; i < kStagedRows * kColumns / kThreads; ++i) {
+    const int r = threadIdx.x / kColumns + i * (kThreads / kColumns);
+    const int64_t col = first_column + threadIdx.x % kColumns;
+    to.v[i] = r < n && col < c.value_dim
+                  ? c.v[((first + r) * c.value_heads + head) * c.value_dim + col]
+                  : uint16_t(0);
+  }
+  if (int(threadIdx.x) >= n) return;
+  const int64_t row = first + threadIdx.x;
+  to.kq = c.kq[row * c.key_heads + key_head];
+  to.beta = c.beta[row * c.value_heads + head];
+  to.decay = c.decay[row * c.value_heads + head];
+}
+
+__device__ __forceinline__ void store_f32(const uint4& bf16, float* to) {
+  const uint32_t words[4] = {bf16.x, bf16.y, bf16.z, bf16.w};
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    reinterpret_cast<float4*>(to)[i] =
+        make_float4(f32_of(uint16_t(words[2 * i])), f32_of(uint16_t(words[2 * i] >> 16)),
+                    f32_of(uint16_t(words[2 * i + 1])), f32_of(uint16_t(words[2 * i + 1] >> 16)));
+}
+
+template <int kKeys>
+__device__ __forceinline__ void stage_fetched(const Fetched<kKeys>& from, int n,
+                                              Staged<kKeys>& staged) {
+#pragma unroll
+  for (int i = 0; i < Fetched<kKeys>::kRuns; ++i) {
+    const int run = threadIdx.x + i * kThreads, r = run / (kLanes * kKeys / 8);
+    const int dim = run % (kLanes * kKeys / 8) * 8;
+    if (r >= n) continue;
+    const int to = dim / kKeys * Staged<kKeys>::kStride + dim % kKeys;
+    store_f32(from.q[i], &staged.q[r][to]);
+    store_f32(from.k[i], &staged.k[r][to]);
+  }
+#pragma unroll
+  for (int i = 0; i < kStagedRows * kColumns / kThreads; ++i)
+    staged.v[threadIdx.x / kColumns + i * (kThreads / kColumns)][threadIdx.x % kColumns] =
+        f32_of(from.v[i]);
+  if (int(threadIdx.x) >= n) return;
+  staged.kq[threadIdx.x] = from.kq;
+  staged.beta[threadIdx.x] = from.beta;
+  staged.decay[threadIdx.x] = from.decay;
+}
 
 template <int kKeys>
 __device__ __forceinline__ void stage_rows(const DeltaCall& c, int64_t first, int n, int64_t head,
@@ -62,13 +138,19 @@ __device__ __forceinline__ void stage_rows(const DeltaCall& c, int64_t first, in
 template <int kKeys>
 __device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int column, int lane,
                                        float (&state)[kKeys]) {
-  const float* q = &staged.q[r][lane * Staged<kKeys>::kStride];
-  const float* k = &staged.k[r][lane * Staged<kKeys>::kStride];
-  float m = 0, n = 0;
+  const auto* q4 = reinterpret_cast<const float4*>(&staged.q[r][lane * Staged<kKeys>::kStride]);
+  const auto* k4 = reinterpret_cast<const float4*>(&staged.k[r][lane * Staged<kKeys>::kStride]);
+  float m = 0, n = 0, k[kKeys];
 #pragma unroll
-  for (int i = 0; i < kKeys; ++i) {
-    m = fmaf(state[i], k[i], m);
-    n = fmaf(state[i], q[i], n);
+  for (int i = 0; i < kKeys / 4; ++i) {
+    const float4 keys = k4[i], queries = q4[i];
+    k[4 * i] = keys.x, k[4 * i + 1] = keys.y, k[4 * i + 2] = keys.z, k[4 * i + 3] = keys.w;
+    const float q[4] = {queries.x, queries.y, queries.z, queries.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      m = fmaf(state[4 * i + j], k[4 * i + j], m);
+      n = fmaf(state[4 * i + j], q[j], n);
+    }
   }
 #pragma unroll
   for (int step = 1; step < kLanes; step *= 2) {
@@ -86,6 +168,8 @@ __device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int c
 // follows in its own kernel. kKeys: a quarter of Dk, rounded up to what is compiled.
 template <int kKeys>
 __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall c) {
+  constexpr int kFetchedKeys = kKeys >= 32 ? kKeys : 32;
+  wait_for_inputs();
   __shared__ Staged<kKeys> staged;
   const int lane = threadIdx.x % kLanes, column = threadIdx.x / kLanes;
   const int64_t n_tiles = (c.value_dim + kColumns - 1) / kColumns;
@@ -103,11 +187,22 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
     for (int i = 0; i < kKeys; ++i)
       state[i] = is_mine && i < n_dims ? place[int64_t(i) * c.value_dim] : 0.0f;
     const int n_packed = span.n_replay + span.n_new;
+    [[maybe_unused]] Fetched<kFetchedKeys> next;
+    const bool fetches = is_wide<kKeys>(c);
+    if (fetches)
+      fetch_rows(c, span.first_packed, min(kStagedRows, n_packed), head, first_column, next);
     for (int begin = 0; begin < n_packed; begin += kStagedRows) {
-      const int n = min(kStagedRows, n_packed - begin);
+      const int n = min(kStagedRows, n_packed - begin), n_left = n_packed - begin - n;
       __syncthreads();  // the rows before have been read
-      stage_rows<kKeys>(c, span.first_packed + begin, n, head, first_column, staged);
+      if (fetches) {
+        if constexpr (kKeys == kFetchedKeys) stage_fetched(next, n, staged);
+      } else {
+        stage_rows<kKeys>(c, span.first_packed + begin, n, head, first_column, staged);
+      }
       __syncthreads();
+      if (fetches && n_left > 0)
+        fetch_rows(c, span.first_packed + begin + n, min(kStagedRows, n_left), head, first_column,
+                   next);
       for (int r = 0; r < n; ++r) {
         const int p = begin + r;
         const float y = recur<kKeys>(staged, r, column, lane, state);
@@ -129,6 +224,7 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
 __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* weight,
                                 const int32_t* rows, int64_t n_rows, int n_heads, int dim,
                                 float eps) {
+  wait_for_inputs();
   const int lane = threadIdx.x % 32, n_warps = kThreads / 32;
   for (int64_t item = blockIdx.x * int64_t(n_warps) + threadIdx.x / 32; item < n_rows * n_heads;
        item += int64_t(gridDim.x) * n_warps) {
@@ -145,9 +241,8 @@ __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* w
 template <int kKeys>
 void launch_rows(const DeltaCall& call, CudaContext& context) {
   const int64_t n_tiles = (call.value_dim + kColumns - 1) / kColumns;
-  sm80_f32_gated_delta_rows<kKeys><<<grid_of(context, call.n_spans * call.value_heads * n_tiles),
-                                     kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_f32_gated_delta_rows<kKeys>,
+                grid_of(context, call.n_spans * call.value_heads * n_tiles), kThreads, 0, call);
 }
 
 }  // namespace
@@ -160,7 +255,7 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   call.decay = f32_data(op.decay);
   call.state = f32_data(op.state);
   call.out = bf16_data(op.out);
-  call.spans = context.staging.push(op.spans);
+  call.spans = context.push(op.spans);
   call.n_spans = static_cast<int64_t>(op.spans.size());
   call.key_heads = static_cast<int>(op.q.dim(1));
   call.key_dim = static_cast<int>(op.q.dim(2));
@@ -183,11 +278,10 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   if (rows.empty()) return;
   const auto n_rows = static_cast<int64_t>(rows.size());
   const int64_t n_blocks = (n_rows * call.value_heads + kThreads / 32 - 1) / (kThreads / 32);
-  sm80_gated_norm<<<grid_of(context, n_blocks), kThreads, 0, stream_of(context)>>>(
-      call.out, bf16_data(op.z), f32_data(op.norm_weight),
-      context.staging.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
-      call.value_dim, op.eps);
-  check_launch();
+  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out,
+                bf16_data(op.z), f32_data(op.norm_weight),
+                context.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
+                call.value_dim, op.eps);
 }
 
 }  // namespace roost

@@ -8,8 +8,15 @@
 namespace roost {
 namespace {
 
-constexpr int64_t kTileOutputs = 32;  // as in quant_linear
-constexpr int64_t kTileRows = 256;
+// As in quant_linear; of matrices with few inputs more outputs make a tile, if its rows are few.
+constexpr int64_t kTileOutputs = 32, kTileRows = 256;
+constexpr int64_t kTileInputs = 2048, kWideTileOutputs = 128;
+
+int64_t tile_outputs(const QuantMatrix& w, int64_t n_rows) {
+  const bool is_small = w.n_in * kWideTileOutputs <= kTileInputs * kTileOutputs;
+  const bool fits = n_rows * kWideTileOutputs <= kTileRows * kTileOutputs;
+  return is_small && fits ? kWideTileOutputs : kTileOutputs;
+}
 
 // A pair is one row at one of its experts; the shared expert is one more expert with every row.
 struct Group {
@@ -70,26 +77,30 @@ Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
 // One tile of outputs of one expert over some of its rows.
 struct Item {
   int32_t group;
-  int32_t out_begin;
+  int32_t out_begin, n_out;
   int32_t pair_begin, n_pairs;
 };
 
 std::span<Item> make_items(const Plan& plan, bool is_down, Arena& arena) {
+  const auto matrix = [&](const Group& group) -> const QuantMatrix& {
+    return is_down ? group.mlp->down : group.mlp->gate;
+  };
   int64_t n_items = 0;
-  for (int64_t g = 0; g < plan.n_groups; ++g) {
-    const Group& group = plan.groups[static_cast<size_t>(g)];
-    const int64_t n_out = is_down ? group.mlp->down.n_out : group.mlp->gate.n_out;
+  for (const Group& group : plan.groups.first(static_cast<size_t>(plan.n_groups))) {
+    const int64_t n_tile = tile_outputs(matrix(group), group.n_pairs);
     n_items +=
-        (n_out + kTileOutputs - 1) / kTileOutputs * ((group.n_pairs + kTileRows - 1) / kTileRows);
+        (matrix(group).n_out + n_tile - 1) / n_tile * ((group.n_pairs + kTileRows - 1) / kTileRows);
   }
   const std::span<Item> items = arena.span<Item>(static_cast<size_t>(n_items));
   size_t i = 0;
   for (int64_t g = 0; g < plan.n_groups; ++g) {
     const Group& group = plan.groups[static_cast<size_t>(g)];
-    const int64_t n_out = is_down ? group.mlp->down.n_out : group.mlp->gate.n_out;
-    for (int64_t out = 0; out < n_out; out += kTileOutputs) {
+    const int64_t n_out = matrix(group).n_out;
+    const int64_t n_tile = tile_outputs(matrix(group), group.n_pairs);
+    for (int64_t out = 0; out < n_out; out += n_tile) {
       for (int64_t p = 0; p < group.n_pairs; p += kTileRows) {
         items[i++] = {static_cast<int32_t>(g), static_cast<int32_t>(out),
+                      static_cast<int32_t>(std::min(n_tile, n_out - out)),
                       static_cast<int32_t>(group.first_pair + p),
                       static_cast<int32_t>(std::min(kTileRows, group.n_pairs - p))};
       }
@@ -155,18 +166,18 @@ void gate_up(const Plan& plan, std::span<const Item> items, const Forms& forms,
   pool.parallel_for_with_thread(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
     const Item& item = items[static_cast<size_t>(i)];
     const GatedMlp& mlp = *plan.groups[static_cast<size_t>(item.group)].mlp;
-    const int64_t n_out = std::min<int64_t>(kTileOutputs, mlp.gate.n_out - item.out_begin);
+    const int64_t n_out = item.n_out;
     const int32_t* rows = plan.rows.data() + item.pair_begin;
     float *gate = scratch.tile(thread, 0), *up = scratch.tile(thread, 1);
     product_tile(mlp.gate, item.out_begin, n_out, forms.of(mlp.gate), rows, item.n_pairs, gate,
-                 kTileOutputs, scratch.product_of(thread));
-    product_tile(mlp.up, item.out_begin, n_out, forms.of(mlp.up), rows, item.n_pairs, up,
-                 kTileOutputs, scratch.product_of(thread));
+                 n_out, scratch.product_of(thread));
+    product_tile(mlp.up, item.out_begin, n_out, forms.of(mlp.up), rows, item.n_pairs, up, n_out,
+                 scratch.product_of(thread));
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       uint16_t* out = hidden + (item.pair_begin + p) * hidden_stride + item.out_begin;
-      for (int64_t o = 0; o < n_out; ++o) {
-        out[o] = bf16_from_f32(swiglu(gate[p * kTileOutputs + o], up[p * kTileOutputs + o]));
-      }
+      float* values = gate + p * n_out;
+      swiglu_values(values, up + p * n_out, n_out, values);
+      round_values(values, n_out, out);
     }
   });
 }
@@ -178,15 +189,15 @@ void down(const Plan& plan, std::span<const Item> items, const Forms& forms,
   pool.parallel_for_with_thread(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
     const Item& item = items[static_cast<size_t>(i)];
     const GatedMlp& mlp = *plan.groups[static_cast<size_t>(item.group)].mlp;
-    const int64_t n_out = std::min<int64_t>(kTileOutputs, n_hidden - item.out_begin);
+    const int64_t n_out = item.n_out;
     float* tile = scratch.tile(thread, 0);
     product_tile(mlp.down, item.out_begin, n_out, forms.of(mlp.down),
-                 plan.in_order.data() + item.pair_begin, item.n_pairs, tile, kTileOutputs,
+                 plan.in_order.data() + item.pair_begin, item.n_pairs, tile, n_out,
                  scratch.product_of(thread));
     for (int64_t p = 0; p < item.n_pairs; ++p) {
       const int64_t slot = plan.slots[static_cast<size_t>(item.pair_begin + p)];
       uint16_t* out = y.as<uint16_t>() + slot * n_hidden + item.out_begin;
-      for (int64_t o = 0; o < n_out; ++o) out[o] = bf16_from_f32(tile[p * kTileOutputs + o]);
+      round_values(tile + p * n_out, n_out, out);
     }
   });
 }

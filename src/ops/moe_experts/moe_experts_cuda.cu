@@ -2,6 +2,8 @@
 // gate and up with their SwiGLU product, then down. The shared expert is one more list: all rows.
 #include <vector>
 
+#include "ops/moe_experts/experts_few.cuh"
+#include "ops/moe_experts/experts_many.cuh"
 #include "ops/quant_linear/product.cuh"
 
 namespace roost {
@@ -53,6 +55,7 @@ __device__ int2 block_counts(int value) {
 // One block an expert: counts what belongs to lower ids, then writes its own places in order.
 __global__ void __launch_bounds__(kListThreads)
     sm80_expert_lists(const int32_t* ids, int64_t n_places, int n_experts, Lists lists) {
+  wait_for_inputs();
   for (int e = blockIdx.x; e < n_experts; e += gridDim.x) {
     int first = 0;
     for (int64_t at = 0; at < n_places; at += kListThreads) {
@@ -133,6 +136,7 @@ __device__ __forceinline__ void run_rows(const ExpertCall& call, const ExpertByt
 
 template <bool is_down>
 __global__ void __launch_bounds__(kProductThreads) sm80_qx_bf16_experts(ExpertCall call) {
+  wait_for_inputs();
   __shared__ ProductTile<kTokens> tile;
   const int64_t item = call.first_item + blockIdx.x;
   const int64_t e = item / call.n_tiles, first_row = item % call.n_tiles * kProductOutputs;
@@ -151,8 +155,7 @@ void launch(ExpertCall call, int64_t n_out, CudaContext& context) {
   const int64_t n_items = call.n_experts * call.n_tiles;
   while (call.first_item < n_items) {
     const unsigned n_blocks = grid_of(context, n_items - call.first_item);
-    sm80_qx_bf16_experts<is_down><<<n_blocks, kProductThreads, 0, stream_of(context)>>>(call);
-    check_launch();
+    launch_kernel(context, sm80_qx_bf16_experts<is_down>, n_blocks, kProductThreads, 0, call);
     call.first_item += n_blocks;
   }
 }
@@ -176,14 +179,24 @@ bool are_alike(const QuantMatrix& a, const QuantMatrix& b) {
 size_t moe_experts_cuda_scratch_bytes(const MoeSizes& sizes) {
   const auto places = static_cast<size_t>(sizes.rows * sizes.experts_per_row);
   const auto rows = static_cast<size_t>(sizes.rows), width = static_cast<size_t>(sizes.width);
-  return (places + rows) * width * 2 + (places + static_cast<size_t>(sizes.experts) + 1) * 4 +
-         4 * DeviceArena::kAlign;
+  const size_t plain = (places + rows) * width * 2 +
+                       (places + static_cast<size_t>(sizes.experts) + 1) * 4 +
+                       4 * DeviceArena::kAlign;
+  return std::max(plain, experts_few_scratch_bytes(sizes));
 }
 
 void moe_experts_cuda(const MoeExperts& op, CudaContext& context) {
+  if (takes_experts_few(op)) return experts_few_cuda(op, context);
   const DeviceArena::Scope scope(context.scratch);
   const int64_t n_rows = op.x.dim(0), n_chosen = op.ids.dim(1), n_places = n_rows * n_chosen;
   const auto n_experts = static_cast<int64_t>(op.experts.size());
+  const Lists lists{context.scratch.take<int32_t>(static_cast<size_t>(n_experts) + 1),
+                    context.scratch.take<int32_t>(static_cast<size_t>(n_places))};
+  launch_kernel(context, sm80_expert_lists, grid_of(context, n_experts), kListThreads, 0,
+                i32_data(op.ids), n_places, static_cast<int>(n_experts), lists);
+
+  if (takes_experts_many(op)) return experts_many_cuda(op, {lists.first, lists.order}, context);
+
   std::vector<ExpertBytes> bytes;
   for (const GatedMlp& mlp : op.experts) {
     const GatedMlp& first = op.experts[0];
@@ -192,13 +205,7 @@ void moe_experts_cuda(const MoeExperts& op, CudaContext& context) {
     bytes.push_back(bytes_of(mlp));
   }
   if (op.shared != nullptr) bytes.push_back(bytes_of(*op.shared));
-  const ExpertBytes* experts = context.staging.push(std::span<const ExpertBytes>(bytes));
-
-  const Lists lists{context.scratch.take<int32_t>(static_cast<size_t>(n_experts) + 1),
-                    context.scratch.take<int32_t>(static_cast<size_t>(n_places))};
-  sm80_expert_lists<<<grid_of(context, n_experts), kListThreads, 0, stream_of(context)>>>(
-      i32_data(op.ids), n_places, static_cast<int>(n_experts), lists);
-  check_launch();
+  const ExpertBytes* experts = context.push(std::span<const ExpertBytes>(bytes));
 
   const auto run = [&](const GatedMlp& mlp, ExpertCall call, int64_t n_inner) {
     call.gate = view_of(mlp.gate);

@@ -7,22 +7,27 @@
 namespace roost {
 
 void check(const QkNormRopeAppend& op) {
-  ROOST_CHECK(op.q.exists() && op.q.shape.rank() == 3);
+  ROOST_CHECK(op.k.exists() && op.k.shape.rank() == 2);
   ROOST_CHECK(op.k_pages.exists() && op.k_pages.shape.rank() == 4);
   ROOST_CHECK(op.rope.exists() && op.rope.shape.rank() == 3);
-  const int64_t n_rows = op.q.dim(0), n_heads = op.q.dim(1), dim = op.q.dim(2);
-  const int64_t n_pages = op.k_pages.dim(0), kv_heads = op.k_pages.dim(1);
+  const int64_t n_rows = op.k.dim(0), n_pages = op.k_pages.dim(0);
+  const int64_t kv_heads = op.k_pages.dim(1), dim = op.k_pages.dim(3);
   const int64_t n_pairs = op.rope.dim(1);
-  ROOST_CHECK(n_heads >= 1 && kv_heads >= 1 && n_pairs >= 1 && 2 * n_pairs <= dim && op.eps > 0);
-  ROOST_CHECK(has_activation(op.q_gate, {n_rows, n_heads, 2 * dim}));
+  ROOST_CHECK(kv_heads >= 1 && n_pairs >= 1 && 2 * n_pairs <= dim && op.eps > 0);
   ROOST_CHECK(has_activation(op.k, {n_rows, kv_heads * dim}));
   ROOST_CHECK(has_activation(op.v, {n_rows, kv_heads * dim}));
-  ROOST_CHECK(has(op.q_weight, DType::kF32, {dim}));
   ROOST_CHECK(has(op.k_weight, DType::kF32, {dim}));
   ROOST_CHECK(has(op.rope, DType::kF32, {n_rows, n_pairs, 2}));
-  ROOST_CHECK(has_activation(op.q, {n_rows, n_heads, dim}));
   ROOST_CHECK(has_activation(op.k_pages, {n_pages, kv_heads, kPageTokens, dim}));
   ROOST_CHECK(has_activation(op.v_pages, {n_pages, kv_heads, kPageTokens, dim}));
+  ROOST_CHECK(op.q.exists() == op.q_gate.exists() && op.q.exists() == op.q_weight.exists());
+  if (op.q.exists()) {
+    const int64_t n_heads = op.n_heads();
+    ROOST_CHECK(op.q.shape.rank() == 3 && n_heads >= 1);
+    ROOST_CHECK(has_activation(op.q, {n_rows, n_heads, dim}));
+    ROOST_CHECK(has_activation(op.q_gate, {n_rows, n_heads, 2 * dim}));
+    ROOST_CHECK(has(op.q_weight, DType::kF32, {dim}));
+  }
   for (const RowSpan& span : op.spans) {
     const int64_t end_index = int64_t{span.first_index} + span.n_rows;
     ROOST_CHECK(span.first_row >= 0 && span.n_rows >= 1 && span.first_index >= 0);

@@ -16,11 +16,14 @@ namespace roost {
 //     n'[i] = n[i]·c - n[i+R/2]·s,   n'[i+R/2] = n[i+R/2]·c + n[i]·s;   dims >= R pass through
 //   q[t, head] = r(n');  K page slot of the row's token ← r(n');  V page slot ← v, as it is
 //
-//   q_gate   [T, nh, 2·D]           activation; per head D query then D gate values (the gate is
-//   not read) k, v     [T, nkv·D]             activation q_weight, k_weight [D]          f32, the
-//   factors themselves rope     [T, R/2, 2]            f32: cos, sin of the row's position, the
-//   axis already chosen per frequency q        [T, nh, D]             activation k_pages, v_pages
-//   [pages, nkv, 64, D]  page type; only the rows' own slots are written
+//   q_gate   [T, nh, 2·D]          activation; per head D query then D gate values (not read)
+//   k, v     [T, nkv·D]            activation
+//   q_weight, k_weight [D]         f32, the factors themselves
+//   rope     [T, R/2, 2]           f32: cos, sin of the row's position, the axis already chosen per
+//                                  frequency
+//   q        [T, nh, D]            activation
+//   k_pages, v_pages [pages, nkv, 64, D]  page type; only the rows' own slots are written
+// q, q_gate and q_weight are absent together: keys and values alone.
 //
 // Rounding: once, to the activation type and to the page type.
 // Bound: |q - exact| <= (2^-8 + (D/2 + 8)·2^-24)·max(|n[i]|, |n[i+R/2]|)·1.5
@@ -29,6 +32,8 @@ struct QkNormRopeAppend {
   Tensor q, k_pages, v_pages;
   std::span<const RowSpan> spans;
   float eps = 1e-6f;
+
+  int64_t n_heads() const { return q.exists() ? q.dim(1) : 0; }  // nh
 };
 
 void check(const QkNormRopeAppend& op);  // shapes and types as above; a violation is a bug

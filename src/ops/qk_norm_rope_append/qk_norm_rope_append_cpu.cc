@@ -67,7 +67,7 @@ constexpr int64_t kHeadsPerItem = 8;  // enough work to be worth claiming
 void run_heads(const QkNormRopeAppend& op, const RowSpan& span, int64_t r, int64_t begin,
                int64_t end) {
   const auto rotate = HWY_DYNAMIC_DISPATCH(rotate_head);
-  const int64_t n_heads = op.q.dim(1), dim = op.q.dim(2), kv_heads = op.k_pages.dim(1);
+  const int64_t n_heads = op.n_heads(), dim = op.k_pages.dim(3), kv_heads = op.k_pages.dim(1);
   const int64_t t = span.first_row + r, token = span.first_index + r;
   const int64_t page = span.page_table[token / kPageTokens], n_pairs = op.rope.dim(1);
   const float* rope = op.rope.as<float>() + t * n_pairs * 2;
@@ -87,10 +87,10 @@ void run_heads(const QkNormRopeAppend& op, const RowSpan& span, int64_t r, int64
 }  // namespace
 
 void qk_norm_rope_append_cpu(const QkNormRopeAppend& op, CpuContext& context) {
-  ROOST_CHECK(op.q_gate.dtype == DType::kBF16 && op.k.dtype == DType::kBF16);
-  ROOST_CHECK(op.v.dtype == DType::kBF16 && op.q.dtype == DType::kBF16);
+  ROOST_CHECK(!op.q.exists() || (op.q_gate.dtype == DType::kBF16 && op.q.dtype == DType::kBF16));
+  ROOST_CHECK(op.k.dtype == DType::kBF16 && op.v.dtype == DType::kBF16);
   ROOST_CHECK(op.k_pages.dtype == DType::kBF16 && op.v_pages.dtype == DType::kBF16);
-  const int64_t n_heads = op.q.dim(1) + op.k_pages.dim(1);
+  const int64_t n_heads = op.n_heads() + op.k_pages.dim(1);
   const int64_t n_items_per_row = (n_heads + kHeadsPerItem - 1) / kHeadsPerItem;
   int64_t n_rows = 0;
   for (const RowSpan& span : op.spans) n_rows += span.n_rows;

@@ -17,7 +17,7 @@ struct RowPlace {
 };
 
 struct RopeCall {
-  const uint16_t *q_gate, *k, *v;
+  const uint16_t *q_gate, *k, *v;  // no queries: q_gate, q_weight and q are null, n_heads 0
   const float *q_weight, *k_weight, *rope;
   uint16_t *q, *k_pages, *v_pages;
   const RowPlace* places;
@@ -44,6 +44,7 @@ __device__ __forceinline__ void turn_head(const uint16_t* from, const float* wei
 }
 
 __global__ void sm80_bf16_qk_norm_rope_append(RopeCall c) {
+  wait_for_inputs();
   const int n_units = c.n_heads + c.kv_heads;
   for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * n_units;
        item += int64_t(gridDim.x) * kWarps) {
@@ -75,24 +76,26 @@ void qk_norm_rope_append_cuda(const QkNormRopeAppend& op, CudaContext& context) 
           {span.first_row + r, span.page_table[token / kPageTokens], token % kPageTokens});
     }
   }
-  RopeCall call{.q_gate = bf16_data(op.q_gate), .k = bf16_data(op.k), .v = bf16_data(op.v)};
-  call.q_weight = f32_data(op.q_weight);
+  RopeCall call{.k = bf16_data(op.k), .v = bf16_data(op.v)};
+  if (op.q.exists()) {
+    call.q_gate = bf16_data(op.q_gate);
+    call.q_weight = f32_data(op.q_weight);
+    call.q = bf16_data(op.q);
+  }
   call.k_weight = f32_data(op.k_weight);
   call.rope = f32_data(op.rope);
-  call.q = bf16_data(op.q);
   call.k_pages = bf16_data(op.k_pages);
   call.v_pages = bf16_data(op.v_pages);
-  call.places = context.staging.push(std::span<const RowPlace>(places));
+  call.places = context.push(std::span<const RowPlace>(places));
   call.n_rows = static_cast<int64_t>(places.size());
-  call.n_heads = static_cast<int>(op.q.dim(1));
+  call.n_heads = static_cast<int>(op.n_heads());
   call.kv_heads = static_cast<int>(op.k_pages.dim(1));
-  call.dim = static_cast<int>(op.q.dim(2));
+  call.dim = static_cast<int>(op.k_pages.dim(3));
   call.n_pairs = static_cast<int>(op.rope.dim(1));
   call.eps = op.eps;
   const int64_t n_items = call.n_rows * (call.n_heads + call.kv_heads);
-  sm80_bf16_qk_norm_rope_append<<<grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0,
-                                  stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_bf16_qk_norm_rope_append,
+                grid_of(context, (n_items + kWarps - 1) / kWarps), kThreads, 0, call);
 }
 
 }  // namespace roost

@@ -10,7 +10,7 @@ namespace {
 // The head that starts at element `at` of `heads`, normalized and rotated for row t.
 std::vector<double> rotated_head(const QkNormRopeAppend& op, const Tensor& heads, int64_t at,
                                  const Tensor& weight, int64_t t) {
-  const auto dim = static_cast<size_t>(op.q.dim(2));
+  const auto dim = static_cast<size_t>(op.k_pages.dim(3));
   std::vector<double> n(dim);
   double squares = 0;
   for (size_t i = 0; i < dim; ++i) {
@@ -38,7 +38,7 @@ void put(const std::vector<double>& values, const Tensor& tensor, int64_t at) {
 }  // namespace
 
 void qk_norm_rope_append_reference(const QkNormRopeAppend& op, const ReferenceRules&) {
-  const int64_t n_heads = op.q.dim(1), dim = op.q.dim(2), kv_heads = op.k_pages.dim(1);
+  const int64_t n_heads = op.n_heads(), dim = op.k_pages.dim(3), kv_heads = op.k_pages.dim(1);
   for (const RowSpan& span : op.spans) {
     for (int64_t r = 0; r < span.n_rows; ++r) {
       const int64_t t = span.first_row + r, token = span.first_index + r;

@@ -9,6 +9,7 @@
 
 #include "device/cuda/mma.cuh"
 #include "ops/launch.cuh"
+#include "ops/quant_linear/bricks.cuh"
 
 namespace roost::cuda {
 
@@ -36,9 +37,32 @@ __device__ __forceinline__ void store_bf16(uint16_t* to, const float (&values)[8
   *reinterpret_cast<uint4*>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
+// A brick, a thread its own part of it.
+template <int kBits>
+__device__ __forceinline__ void load_brick(const uint8_t* brick, uint16_t* tile) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  BrickPart<kBits> part;
+  load_part<kBits>(brick, warp, lane, part);
+  uint16_t* to = tile + (16 * warp + lane / 4) * kProductStride + 2 * (lane % 4);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    uint32_t a[4];
+    fragment<kBits>(part, step, a);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * kProductStride + 16 * step + i / 2 * 8) = a[i];
+  }
+}
+
 // Weights [first_row, + 64) x [k, + 64); zeros outside of the matrix.
 __device__ __forceinline__ void load_weights(const WeightView& w, int64_t first_row, int64_t k,
                                              uint16_t* tile) {
+  if (w.is_bricks) {
+    const uint8_t* brick =
+        w.codes + (first_row / 64 * (w.n_in / 64) + k / 64) * brick_bytes_of(w.bits);
+    if (w.bits == 4) return load_brick<4>(brick, tile);
+    return load_brick<8>(brick, tile);
+  }
 #pragma unroll 1
   for (int run = threadIdx.x; run < kProductOutputs * 8; run += kProductThreads) {
     const int row = run / 8, col = run % 8 * 8;

@@ -10,7 +10,6 @@
 #define HWY_TARGET_INCLUDE "ops/quant_linear/product_cpu.cc"
 #include <hwy/foreach_target.h>
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -30,22 +29,32 @@ using DF = hn::ScalableTag<float>;
 using DI32 = hn::ScalableTag<int32_t>;
 using DI16 = hn::ScalableTag<int16_t>;
 using DU16 = hn::ScalableTag<uint16_t>;
+using LaneIndices = decltype(hn::SetTableIndices(DF(), static_cast<const int32_t*>(nullptr)));
+
+// Vectors that a lambda takes or gives must stay in registers.
+#define ROOST_INLINE __attribute__((always_inline))
 
 constexpr int kLanesMax = HWY_MAX_BYTES / 4;  // 32-bit lanes
-constexpr int kRowsPerPass =
-    8;  // rows that share one unpacking; their accumulators fill the registers
-constexpr size_t kPrefetchBytes =
-    2048;  // codes are read once, in order: the hardware's own prefetch stops at each page
+constexpr int kRowsPerPass = 8;               // rows that share one unpacking
+// Outputs that share the loads of so many rows: the accumulators and the unpacked codes of all must
+// fit the registers.
+constexpr int outputs_per_pass(int n_rows) {
+  if (HWY_MAX_BYTES == 64 || HWY_ARCH_ARM) return n_rows == 1 ? 4 : n_rows <= 4 ? 2 : 1;
+  return n_rows <= 2 ? 2 : 1;
+}
+// Codes are read once, in order. So far ahead, and into L2 alone: L1 has too few lines in flight to
+// keep up with the memory.
+constexpr size_t kPrefetchBytes = 8192, kPrefetchFactorBytes = 1024;
 constexpr int kVectorsPerRunMax = 64;  // c = 1, groups of 128
 
 size_t lanes() {
   return hn::Lanes(DF());
 }
 
-// Asks for the bytes some way behind `codes`, which may lie outside the matrix.
-HWY_INLINE void prefetch(const uint8_t* codes) {
-  hwy::Prefetch(
-      reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(codes) + kPrefetchBytes));
+// Asks for the bytes some way behind `bytes`, which may lie outside the matrix.
+HWY_INLINE void prefetch(const uint8_t* bytes, size_t distance) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(bytes) + distance),
+                     0, 2);
 }
 
 // One weight row, seen as runs: a run is as many groups as a vector has 32-bit lanes.
@@ -56,16 +65,21 @@ struct WeightRow {
   bool is_bf16;  // scales and biases; else f32
 };
 
+template <class D>
+HWY_INLINE hn::Vec<D> load_all_factors(D df, const uint8_t* factors, bool is_bf16) {
+  return is_bf16 ? load_bf16(df, factors) : hn::LoadU(df, reinterpret_cast<const float*>(factors));
+}
+
+// The next n_groups <= lanes scales or biases; absent groups have 0.
 HWY_INLINE hn::Vec<DF> load_factors(const uint8_t* factors, bool is_bf16, size_t n_groups) {
   const DF df;
-  const size_t n_bytes = n_groups * (is_bf16 ? 2 : 4);
-  if (n_groups == lanes()) {
-    return is_bf16 ? load_bf16(df, factors)
-                   : hn::LoadU(df, reinterpret_cast<const float*>(factors));
+  if (HWY_LIKELY(n_groups == lanes())) return load_all_factors(df, factors, is_bf16);
+  if (n_groups == lanes() / 2) {
+    return hn::ZeroExtendVector(df, load_all_factors(hn::Half<DF>(), factors, is_bf16));
   }
-  alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};  // absent groups have scale and bias 0
-  std::memcpy(padded, factors, n_bytes);
-  return is_bf16 ? load_bf16(df, padded) : hn::LoadU(df, reinterpret_cast<const float*>(padded));
+  alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
+  std::memcpy(padded, factors, n_groups * (is_bf16 ? 2 : 4));
+  return load_all_factors(df, padded, is_bf16);
 }
 
 // kC codes in each 16-bit lane, lowest first.
@@ -81,73 +95,73 @@ HWY_INLINE hn::Vec<DI16> sub_vector(hn::Vec<DU16> packed) {
   return hn::BitCast(di16, hn::And(hn::ShiftRight<kSub * kBits>(packed), mask));
 }
 
-// Exact sum over the vector's codes, pair by pair, for one input row.
-template <int kC>
-HWY_INLINE hn::Vec<DI32> integer_sum(const hn::Vec<DI16>& w0, const hn::Vec<DI16>& w1,
-                                     const hn::Vec<DI16>& w2, const hn::Vec<DI16>& w3,
-                                     const int16_t* HWY_RESTRICT x) {
-  const DI16 di16;
-  const DI32 di32;
-  const size_t n = hn::Lanes(di16);
-  auto sum = multiply_pairs_add(di32, w0, hn::LoadU(di16, x), hn::Zero(di32));
-  if constexpr (kC >= 2) sum = multiply_pairs_add(di32, w1, hn::LoadU(di16, x + n), sum);
-  if constexpr (kC >= 4) {
-    sum = multiply_pairs_add(di32, w2, hn::LoadU(di16, x + 2 * n), sum);
-    sum = multiply_pairs_add(di32, w3, hn::LoadU(di16, x + 3 * n), sum);
-  }
-  return sum;
-}
-
-// The same for two-bit codes: eight sub-vectors, unpacked as they are used.
-HWY_INLINE hn::Vec<DI32> integer_sum_2bit(hn::Vec<DU16> packed, const int16_t* HWY_RESTRICT x) {
-  const DI16 di16;
-  const DI32 di32;
-  const size_t n = hn::Lanes(di16);
-  auto sum = multiply_pairs_add(di32, sub_vector<8, 0>(packed), hn::LoadU(di16, x), hn::Zero(di32));
-  sum = multiply_pairs_add(di32, sub_vector<8, 1>(packed), hn::LoadU(di16, x + n), sum);
-  sum = multiply_pairs_add(di32, sub_vector<8, 2>(packed), hn::LoadU(di16, x + 2 * n), sum);
-  sum = multiply_pairs_add(di32, sub_vector<8, 3>(packed), hn::LoadU(di16, x + 3 * n), sum);
-  sum = multiply_pairs_add(di32, sub_vector<8, 4>(packed), hn::LoadU(di16, x + 4 * n), sum);
-  sum = multiply_pairs_add(di32, sub_vector<8, 5>(packed), hn::LoadU(di16, x + 5 * n), sum);
-  sum = multiply_pairs_add(di32, sub_vector<8, 6>(packed), hn::LoadU(di16, x + 6 * n), sum);
-  return multiply_pairs_add(di32, sub_vector<8, 7>(packed), hn::LoadU(di16, x + 7 * n), sum);
-}
-
-// Accumulates one vector of codes into kRows accumulators. Arrays of vectors are not allowed for
-// sizeless types, so eight names stand for them; unused ones cost nothing.
-template <int kRows>
+// f32 accumulators. Arrays of vectors are not allowed for sizeless types, so sixteen names stand
+// for them; unused ones cost nothing.
+template <int kN>
 struct Accumulators {
-  hn::Vec<DF> a0, a1, a2, a3, a4, a5, a6, a7;
+  hn::Vec<DF> a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15;
 
   template <class Function>
   HWY_INLINE void each(const Function& f) {
     f(0, a0);
-    if constexpr (kRows > 1) f(1, a1);
-    if constexpr (kRows > 2) f(2, a2), f(3, a3);
-    if constexpr (kRows > 4) f(4, a4), f(5, a5), f(6, a6), f(7, a7);
+    if constexpr (kN > 1) f(1, a1);
+    if constexpr (kN > 2) f(2, a2), f(3, a3);
+    if constexpr (kN > 4) f(4, a4), f(5, a5), f(6, a6), f(7, a7);
+    if constexpr (kN > 8) f(8, a8), f(9, a9), f(10, a10), f(11, a11);
+    if constexpr (kN > 8) f(12, a12), f(13, a13), f(14, a14), f(15, a15);
   }
 };
 
-template <int kC, int kRows>
-HWY_INLINE void add_vector(const uint8_t* codes, hn::Vec<DF> scale, const int16_t* const* x,
-                           int64_t x_offset, Accumulators<kRows>& acc) {
-  const DF df;
-  const DU16 du16;
-  const auto packed = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(codes));
-  if constexpr (kC == 8) {
-    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR {
-      a = hn::MulAdd(hn::ConvertTo(df, integer_sum_2bit(packed, x[r] + x_offset)), scale, a);
-    });
-  } else {
-    const auto w0 = sub_vector<kC, 0>(packed);
-    const auto w1 = sub_vector<kC, kC >= 2 ? 1 : 0>(packed);
-    const auto w2 = sub_vector<kC, kC >= 4 ? 2 : 0>(packed);
-    const auto w3 = sub_vector<kC, kC >= 4 ? 3 : 0>(packed);
-    acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR {
-      a = hn::MulAdd(hn::ConvertTo(df, integer_sum<kC>(w0, w1, w2, w3, x[r] + x_offset)), scale, a);
-    });
+// The codes of one vector, unpacked once for all rows.
+template <int kC>
+struct Unpacked {
+  hn::Vec<DI16> w0, w1, w2, w3;
+
+  HWY_INLINE explicit Unpacked(const uint8_t* codes) {
+    const auto packed = hn::LoadU(DU16(), reinterpret_cast<const uint16_t*>(codes));
+    w0 = sub_vector<kC, 0>(packed);
+    w1 = sub_vector<kC, kC >= 2 ? 1 : 0>(packed);
+    w2 = sub_vector<kC, kC >= 4 ? 2 : 0>(packed);
+    w3 = sub_vector<kC, kC >= 4 ? 3 : 0>(packed);
   }
-}
+
+  HWY_INLINE hn::Vec<DI32> integer_sum(const int16_t* HWY_RESTRICT x) const {
+    const DI16 di16;
+    const DI32 di32;
+    const size_t n = hn::Lanes(di16);
+    auto sum = multiply_pairs_add(di32, w0, hn::LoadU(di16, x), hn::Zero(di32));
+    if constexpr (kC >= 2) sum = multiply_pairs_add(di32, w1, hn::LoadU(di16, x + n), sum);
+    if constexpr (kC >= 4) {
+      sum = multiply_pairs_add(di32, w2, hn::LoadU(di16, x + 2 * n), sum);
+      sum = multiply_pairs_add(di32, w3, hn::LoadU(di16, x + 3 * n), sum);
+    }
+    return sum;
+  }
+};
+
+// Two-bit codes would fill eight vectors: they are unpacked as they are used.
+template <>
+struct Unpacked<8> {
+  hn::Vec<DU16> packed;
+
+  HWY_INLINE explicit Unpacked(const uint8_t* codes)
+      : packed(hn::LoadU(DU16(), reinterpret_cast<const uint16_t*>(codes))) {}
+
+  HWY_INLINE hn::Vec<DI32> integer_sum(const int16_t* HWY_RESTRICT x) const {
+    const DI16 di16;
+    const DI32 di32;
+    const size_t n = hn::Lanes(di16);
+    auto sum =
+        multiply_pairs_add(di32, sub_vector<8, 0>(packed), hn::LoadU(di16, x), hn::Zero(di32));
+    sum = multiply_pairs_add(di32, sub_vector<8, 1>(packed), hn::LoadU(di16, x + n), sum);
+    sum = multiply_pairs_add(di32, sub_vector<8, 2>(packed), hn::LoadU(di16, x + 2 * n), sum);
+    sum = multiply_pairs_add(di32, sub_vector<8, 3>(packed), hn::LoadU(di16, x + 3 * n), sum);
+    sum = multiply_pairs_add(di32, sub_vector<8, 4>(packed), hn::LoadU(di16, x + 4 * n), sum);
+    sum = multiply_pairs_add(di32, sub_vector<8, 5>(packed), hn::LoadU(di16, x + 5 * n), sum);
+    sum = multiply_pairs_add(di32, sub_vector<8, 6>(packed), hn::LoadU(di16, x + 6 * n), sum);
+    return multiply_pairs_add(di32, sub_vector<8, 7>(packed), hn::LoadU(di16, x + 7 * n), sum);
+  }
+};
 
 // Which group of a run each lane of its j-th vector belongs to.
 struct LaneGroups {
@@ -159,47 +173,91 @@ struct LaneGroups {
   }
 };
 
-// y = W[one row] · x for kRows rows of x.
-template <int kC, int kRows>
-void affine_row(const WeightRow& w, int64_t n_in, int group, const LaneGroups& groups,
-                const int16_t* const* x, const float* const* sums, const float* scales, float* y) {
+// Made once: a tile of a small matrix takes less time than its table.
+template <int kC>
+const LaneGroups& lane_groups(int group) {
+  static const LaneGroups of_32(kC, 32), of_64(kC, 64), of_128(kC, 128);
+  return group == 32 ? of_32 : group == 64 ? of_64 : of_128;
+}
+
+// One value for each of kOut <= 4 outputs, made by f(output).
+template <class T, int kOut>
+struct PerOutput {
+  T t0, t1, t2, t3;
+
+  template <class Function>
+  HWY_INLINE explicit PerOutput(const Function& f)
+      : t0(f(0)), t1(f(kOut > 1 ? 1 : 0)), t2(f(kOut > 2 ? 2 : 0)), t3(f(kOut > 2 ? 3 : 0)) {}
+  HWY_INLINE const T& operator[](int o) const {
+    return o == 0 ? t0 : o == 1 ? t1 : o == 2 ? t2 : t3;
+  }
+};
+
+// y[o·kRows + r] = W[o] · x[r] for kOut neighbouring weight rows, which share the loads of x, and
+// kRows rows of x. w: the first weight row; the next ones lie row_bytes of codes and
+// factor_row_bytes of factors behind each other.
+template <int kC, int kOut, int kRows>
+void affine_rows(const WeightRow& w, size_t row_bytes, size_t factor_row_bytes, int64_t n_groups,
+                 int group, const LaneGroups& groups, const int16_t* const* x,
+                 const float* const* sums, const float* scales, float* y) {
   const DF df;
   const size_t n_lanes = lanes();
   const int64_t vector_codes = static_cast<int64_t>(2 * n_lanes) * kC;
   const size_t factor_bytes = w.is_bf16 ? 2 : 4;
-  Accumulators<kRows> acc;
+  using Vectors = PerOutput<hn::Vec<DF>, kOut>;
+  Accumulators<kOut * kRows> acc;  // i = r·kOut + o: the outputs of a row follow each other
   acc.each([&](int, hn::Vec<DF>& a) HWY_ATTR { a = hn::Zero(df); });
+  // codes: of the first output; the others' lie `stride` bytes behind each other.
+  const auto add_vector = [&](const uint8_t* codes, size_t stride, const Vectors& scale,
+                              LaneIndices lane, int64_t code) HWY_ATTR ROOST_INLINE {
+    const PerOutput<Unpacked<kC>, kOut> unpacked([&](int o) HWY_ATTR ROOST_INLINE {
+      return Unpacked<kC>(codes + static_cast<size_t>(o) * stride);
+    });
+    const Vectors lane_scale(
+        [&](int o) HWY_ATTR ROOST_INLINE { return hn::TableLookupLanes(scale[o], lane); });
+    acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
+      const auto sum = unpacked[i % kOut].integer_sum(x[i / kOut] + code);
+      a = hn::MulAdd(hn::ConvertTo(df, sum), lane_scale[i % kOut], a);
+    });
+  };
 
-  const int64_t n_groups = n_in / group;
   int64_t code = 0;  // index of the next vector's first code
   for (int64_t g = 0; g < n_groups; g += static_cast<int64_t>(n_lanes)) {
     const size_t n_here = std::min(n_lanes, static_cast<size_t>(n_groups - g));
-    const auto scale =
-        load_factors(w.scales + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
+    const auto load = [&](const uint8_t* factors) HWY_ATTR ROOST_INLINE {
+      const uint8_t* here = factors + static_cast<size_t>(g) * factor_bytes;
+      prefetch(here, kPrefetchFactorBytes);
+      return Vectors([&](int o) HWY_ATTR ROOST_INLINE {
+        return load_factors(here + static_cast<size_t>(o) * factor_row_bytes, w.is_bf16, n_here);
+      });
+    };
+    const Vectors scale = load(w.scales);
     const int64_t run_end = (g + static_cast<int64_t>(n_here)) * group;
     int j = 0;
     for (; code + vector_codes <= run_end; code += vector_codes, ++j) {
-      prefetch(w.codes + code * 2 / kC);
-
-      const auto lane_scale = hn::TableLookupLanes(
-          scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
-      add_vector<kC, kRows>(w.codes + code * 2 / kC, lane_scale, x, code, acc);
+      const uint8_t* codes = w.codes + code * 2 / kC;
+      for (int o = 0; o < kOut; ++o)
+        prefetch(codes + static_cast<size_t>(o) * row_bytes, kPrefetchBytes);
+      add_vector(codes, row_bytes, scale,
+                 hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes), code);
     }
-    if (code < run_end) {  // the row's last codes fill no vector
-      alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
-      std::memcpy(padded, w.codes + code * 2 / kC, static_cast<size_t>((run_end - code) * 2 / kC));
-      const auto lane_scale = hn::TableLookupLanes(
-          scale, hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes));
-      add_vector<kC, kRows>(padded, lane_scale, x, code, acc);
+    if (code < run_end) {  // the rows' last codes fill no vector
+      alignas(HWY_MAX_BYTES) uint8_t padded[kOut][HWY_MAX_BYTES] = {};
+      for (size_t o = 0; o < kOut; ++o)
+        std::memcpy(padded[o], w.codes + code * 2 / kC + o * row_bytes,
+                    static_cast<size_t>((run_end - code) * 2 / kC));
+      add_vector(padded[0], HWY_MAX_BYTES, scale,
+                 hn::SetTableIndices(df, groups.index + static_cast<size_t>(j) * n_lanes), code);
       code = run_end;
     }
-    const auto bias =
-        load_factors(w.biases + static_cast<size_t>(g) * factor_bytes, w.is_bf16, n_here);
-    acc.each([&](int r, hn::Vec<DF>& a)
-                 HWY_ATTR { a = hn::MulAdd(bias, hn::LoadU(df, sums[r] + g), a); });
+    const Vectors bias = load(w.biases);
+    acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
+      a = hn::MulAdd(bias[i % kOut], hn::LoadU(df, sums[i / kOut] + g), a);
+    });
   }
-  acc.each([&](int r, hn::Vec<DF>& a)
-               HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[r]; });
+  acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
+    y[i % kOut * kRows + i / kOut] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[i / kOut];
+  });
 }
 
 // Codes of any width as 16-bit integers in order; eight of them fill `bits` bytes.
@@ -215,6 +273,8 @@ void expand_codes(const uint8_t* codes, int bits, int64_t n, uint16_t* out) {
 template <int kC, int kRows>
 void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
                  const int32_t* row_ids, float* out, int64_t out_stride, std::byte* scratch) {
+  // Widths that must be expanded have scratch for one row.
+  constexpr int kOut = kC == 1 ? 1 : outputs_per_pass(kRows);
   const int16_t* values[kRows];
   const float* sums[kRows];
   float scales[kRows];
@@ -223,24 +283,33 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
     sums[r] = x.sums + row_ids[r] * x.sums_stride;
     scales[r] = x.scales[row_ids[r]];
   }
-  const LaneGroups groups(kC, w.group);
+  const LaneGroups& groups = lane_groups<kC>(w.group);
   const size_t row_bytes = static_cast<size_t>(w.n_in * w.bits / 8);
-  const size_t factor_bytes =
-      static_cast<size_t>(w.n_in / w.group) * (w.dtype == DType::kBF16 ? 2 : 4);
-  for (int64_t o = 0; o < n_out; ++o) {
+  const int64_t n_groups = w.n_groups();
+  const size_t factor_row_bytes = static_cast<size_t>(n_groups) * (w.dtype == DType::kBF16 ? 2 : 4);
+  float y[kOut * kRows];
+  for (int64_t o = 0; o < n_out;) {
     const size_t row = static_cast<size_t>(out_begin + o);
     WeightRow weight{reinterpret_cast<const uint8_t*>(w.codes) + row * row_bytes,
-                     reinterpret_cast<const uint8_t*>(w.scales) + row * factor_bytes,
-                     reinterpret_cast<const uint8_t*>(w.biases) + row * factor_bytes,
+                     reinterpret_cast<const uint8_t*>(w.scales) + row * factor_row_bytes,
+                     reinterpret_cast<const uint8_t*>(w.biases) + row * factor_row_bytes,
                      w.dtype == DType::kBF16};
     if constexpr (kC == 1) {
       auto* expanded = reinterpret_cast<uint16_t*>(scratch);
       expand_codes(weight.codes, w.bits, w.n_in, expanded);
       weight.codes = reinterpret_cast<const uint8_t*>(expanded);
     }
-    float y[kRows];
-    affine_row<kC, kRows>(weight, w.n_in, w.group, groups, values, sums, scales, y);
-    for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r];
+    int n_here = kOut;
+    if (o + kOut <= n_out) {
+      affine_rows<kC, kOut, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
+                                   values, sums, scales, y);
+    } else {
+      n_here = 1;
+      affine_rows<kC, 1, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
+                                values, sums, scales, y);
+    }
+    for (int i = 0; i < n_here * kRows; ++i) out[i % kRows * out_stride + o + i / kRows] = y[i];
+    o += n_here;
   }
 }
 

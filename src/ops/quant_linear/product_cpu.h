@@ -45,8 +45,9 @@ void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const 
                   std::byte* scratch);
 size_t product_scratch_bytes(int64_t n_in_max);
 
-// silu(gate)·up in f32, silu(g) = g / (1 + e^-g).
-float swiglu(float gate, float up);
+// out[i] = silu(gate[i])·up[i], silu(g) = g / (1 + e^-g), within 2^-20 relative; out may be gate.
+void swiglu_values(const float* gate, const float* up, int64_t n, float* out);
+void round_values(const float* values, int64_t n, uint16_t* out);  // to bf16
 
 const char* product_target_name();                      // "avx3"
 const char* product_kernel_name(const QuantMatrix& w);  // "q4_aligned16"

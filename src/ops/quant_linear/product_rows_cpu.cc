@@ -62,17 +62,30 @@ int32_t round_group(const uint16_t* x, int group, float to_integer, int16_t* out
   return hn::GetLane(hn::SumOfLanes(di32, sum));
 }
 
-// Brings a row of integers from order into the kernels' order, in place.
+// Brings a row of integers from order into the kernels' order, in place: in each run of kC vectors,
+// vector `sub` takes the integers sub, kC + sub, 2·kC + sub, ….
 template <int kC>
 void permute_row(int16_t* values, int64_t n) {
-  const int64_t n_lanes16 = static_cast<int64_t>(2 * lanes());
-  const int64_t vector_codes = n_lanes16 * kC;
-  int16_t block[HWY_MAX_BYTES / 2 * kC];
-  for (int64_t at = 0; at < n; at += vector_codes) {
-    std::memcpy(block, values + at, static_cast<size_t>(vector_codes) * sizeof(int16_t));
-    for (int sub = 0; sub < kC; ++sub) {
-      int16_t* to = values + at + sub * n_lanes16;
-      for (int64_t l = 0; l < n_lanes16; ++l) to[l] = block[l * kC + sub];
+  const hn::ScalableTag<int16_t> di16;
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(di16));
+  for (int64_t at = 0; at < n; at += n_lanes * kC) {
+    int16_t* run = values + at;
+    if constexpr (kC == 2) {
+      hn::Vec<decltype(di16)> v0, v1;
+      hn::LoadInterleaved2(di16, run, v0, v1);
+      hn::StoreU(v0, di16, run);
+      hn::StoreU(v1, di16, run + n_lanes);
+    } else if constexpr (kC == 4) {
+      hn::Vec<decltype(di16)> v0, v1, v2, v3;
+      hn::LoadInterleaved4(di16, run, v0, v1, v2, v3);
+      hn::StoreU(v0, di16, run);
+      hn::StoreU(v1, di16, run + n_lanes);
+      hn::StoreU(v2, di16, run + 2 * n_lanes);
+      hn::StoreU(v3, di16, run + 3 * n_lanes);
+    } else {
+      int16_t block[HWY_MAX_BYTES / 2 * kC];
+      std::copy_n(run, n_lanes * kC, block);
+      for (int64_t i = 0; i < n_lanes * kC; ++i) run[i % kC * n_lanes + i / kC] = block[i];
     }
   }
 }
@@ -161,10 +174,6 @@ ProductRows rows_from(const ProductRows& rows, int64_t begin) {
     from.scales += begin;
   }
   return from;
-}
-
-float swiglu(float gate, float up) {
-  return gate / (1.0f + std::exp(-gate)) * up;
 }
 
 ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena) {

@@ -42,8 +42,7 @@ void store(const float* values, int64_t stride, const Item& item, const Tensor& 
     if (y.dtype == DType::kF32) {
       std::copy_n(from, item.n_out, y.as<float>() + to);
     } else {
-      uint16_t* out = y.as<uint16_t>() + to;
-      for (int64_t o = 0; o < item.n_out; ++o) out[o] = bf16_from_f32(from[o]);
+      round_values(from, item.n_out, y.as<uint16_t>() + to);
     }
   }
 }
@@ -118,8 +117,8 @@ void quant_linear_cpu(const QuantLinear& op, CpuContext& context) {
       float* up = values + tile_values;
       multiply(1, up);
       for (int64_t r = 0; r < item.n_rows; ++r) {
-        for (int64_t o = r * kTileOutputs; o < r * kTileOutputs + item.n_out; ++o)
-          values[o] = swiglu(values[o], up[o]);
+        float* gate = values + r * kTileOutputs;
+        swiglu_values(gate, up + r * kTileOutputs, item.n_out, gate);
       }
     }
     store(values, kTileOutputs, item, op.parts[static_cast<size_t>(item.part)].y);

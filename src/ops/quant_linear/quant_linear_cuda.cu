@@ -1,4 +1,6 @@
 // The CUDA kernel of quant_linear, plain: any width, group and row count, one launch a part.
+#include "ops/quant_linear/bricks_many.cuh"
+#include "ops/quant_linear/bricks_rows.cuh"
 #include "ops/quant_linear/product.cuh"
 
 namespace roost {
@@ -19,6 +21,7 @@ struct LinearCall {
 template <int kTokens>
 __global__ void __launch_bounds__(kProductThreads)
     sm80_qx_bf16_linear(WeightView w, WeightView up, LinearCall call) {
+  wait_for_inputs();
   __shared__ ProductTile<kTokens> tile;
   const int64_t n_row_tiles = (call.n_rows + kTokens - 1) / kTokens;
   const int64_t n_items = (w.n_out + kProductOutputs - 1) / kProductOutputs * n_row_tiles;
@@ -51,20 +54,31 @@ void launch(const WeightView& w, const WeightView& up, const LinearCall& call,
             CudaContext& context) {
   const int64_t n_items =
       (w.n_out + kProductOutputs - 1) / kProductOutputs * ((call.n_rows + kTokens - 1) / kTokens);
-  sm80_qx_bf16_linear<kTokens>
-      <<<grid_of(context, n_items), kProductThreads, 0, stream_of(context)>>>(w, up, call);
-  check_launch();
+  launch_kernel(context, sm80_qx_bf16_linear<kTokens>, grid_of(context, n_items), kProductThreads,
+                0, w, up, call);
 }
 
 }  // namespace
 
 void quant_linear_cuda(const QuantLinear& op, CudaContext& context) {
+  if (takes_bricks_rows(op)) return bricks_rows_cuda(op, context);
   const bool is_pair = op.epilogue == Epilogue::kSwiGlu;
   for (int p = 0; p < (is_pair ? 1 : op.n_parts); ++p) {
     const LinearPart& part = op.parts[static_cast<size_t>(p)];
+    const BrickProduct product{
+        .x = op.x,
+        .w = part.w,
+        .up = is_pair ? op.parts[1].w : nullptr,
+        .y = part.y,
+        .y_stride = part.w->n_out,
+        .in_quarters = part.tree == ProductTree::kQuarters && has_quarters(*part.w)};
+    if (takes_bricks_many(product) && !(is_pair && product.in_quarters)) {
+      bricks_many_cuda(product, context);
+      continue;
+    }
     const WeightView w = view_of(*part.w), up = is_pair ? view_of(*op.parts[1].w) : WeightView{};
     LinearCall call{.x = bf16_data(op.x), .n_rows = op.x.dim(0), .is_pair = is_pair};
-    call.in_quarters = part.tree == ProductTree::kQuarters && has_quarters(*part.w);
+    call.in_quarters = product.in_quarters;
     if (part.y.dtype == DType::kF32) {
       call.y_f32 = f32_data(part.y);
     } else {

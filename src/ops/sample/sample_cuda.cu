@@ -265,6 +265,7 @@ __device__ int32_t sample_row(const SampleCall& c, int64_t row, double* weights,
 }
 
 __global__ void __launch_bounds__(kThreads) sm80_sample(SampleCall c) {
+  wait_for_inputs();
   __shared__ RowState state;
   double* weights = c.weights + blockIdx.x * c.n_tokens;
   uint64_t* keys = c.keys + blockIdx.x * c.n_keys_max;
@@ -292,9 +293,9 @@ size_t sample_cuda_scratch_bytes(int64_t vocabulary) {
 }
 
 void sample_cuda(const Sample& op, CudaContext& context) {
-  ROOST_CHECK(op.masks.empty());  // grammars run on the CPU backend alone
+  ROOST_CHECK(op.masks.empty());  // the engine hides what they hide before the call
   const DeviceArena::Scope scope(context.scratch);
-  SampleCall call{.logits = f32_data(op.logits), .params = context.staging.push(op.params)};
+  SampleCall call{.logits = f32_data(op.logits), .params = context.push(op.params)};
   call.tokens = i32_data(op.tokens);
   call.n_rows = op.logits.dim(0);
   call.n_vocabulary = op.logits.dim(1);
@@ -307,8 +308,7 @@ void sample_cuda(const Sample& op, CudaContext& context) {
       std::min(grid_of(context, call.n_rows), static_cast<unsigned>(std::min<size_t>(n_fit, 4096)));
   call.weights = context.scratch.take<double>(n_blocks * static_cast<size_t>(call.n_tokens));
   call.keys = context.scratch.take<uint64_t>(n_blocks * static_cast<size_t>(call.n_keys_max));
-  sm80_sample<<<n_blocks, kThreads, 0, stream_of(context)>>>(call);
-  check_launch();
+  launch_kernel(context, sm80_sample, n_blocks, kThreads, 0, call);
 }
 
 }  // namespace roost

@@ -1,0 +1,52 @@
+#include "apps/engine_options.h"
+
+#include <fmt/format.h>
+
+#include "base/limits.h"
+
+namespace roost {
+namespace {
+
+constexpr int64_t kMiBMax = int64_t{1} << 30;
+constexpr int64_t kGapMsMax = 60'000;
+
+size_t bytes_of(int64_t n_mib) {
+  return static_cast<size_t>(n_mib) << 20;
+}
+
+}  // namespace
+
+Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return Error{Refusal::FlagValue,
+               fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
+}
+
+Result<EngineOptions> engine_options_of(const Flags& flags) {
+  ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
+  ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
+  ROOST_TRY_DO(check_range("--streams", flags.streams, 1, 4096));
+  ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 0, 1'000'000));
+  ROOST_TRY_DO(check_range("--max-memory", flags.max_memory, 0, kMiBMax));
+  ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, kMiBMax));
+  ROOST_TRY_DO(check_range("--cache-memory", flags.cache_memory, -1, kMiBMax));
+  ROOST_TRY_DO(check_range("--cache-disk", flags.cache_disk, 1, kMiBMax));
+  ROOST_TRY_DO(check_range("--snapshot-every", flags.snapshot_every, 64, limits::kContextMax));
+  ROOST_TRY_DO(check_range("--chunk-ms", flags.chunk_ms, 1, kGapMsMax));
+  EngineOptions out;
+  out.n_threads = static_cast<int>(flags.threads);
+  out.context_max = flags.context;
+  out.streams_max = static_cast<int32_t>(flags.streams);
+  out.queue_max = static_cast<size_t>(flags.queue_size);
+  out.memory_max = bytes_of(flags.max_memory);
+  out.kv_bytes = bytes_of(flags.kv_mib);
+  out.has_cache = !flags.no_cache;
+  out.cache_folder = flags.cache_dir;
+  out.cache_disk_bytes = bytes_of(flags.cache_disk);
+  if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);
+  out.snapshot_every = flags.snapshot_every;
+  out.gap_ns_max = flags.chunk_ms * 1'000'000;
+  return out;
+}
+
+}  // namespace roost

@@ -1,0 +1,17 @@
+// The engine's options from the command line.
+#pragma once
+
+#include <cstdint>
+
+#include "apps/command_line.h"
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace roost {
+
+Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high);
+
+// Refuses flag.value.
+Result<EngineOptions> engine_options_of(const Flags& flags);
+
+}  // namespace roost

@@ -1,0 +1,44 @@
+#include "apps/engine_options.h"
+
+#include <gtest/gtest.h>
+
+namespace roost {
+namespace {
+
+TEST(EngineOptionsOfFlags, flags_without_values_leave_the_plan_to_the_machine) {
+  const auto options = engine_options_of({});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->memory_max, 0u);
+  EXPECT_FALSE(options->cache_bytes);
+  EXPECT_TRUE(options->has_cache);
+  EXPECT_EQ(options->gap_ns_max, 250'000'000);
+  EXPECT_EQ(options->snapshot_every, 2048);
+}
+
+TEST(EngineOptionsOfFlags, sizes_are_mib_and_times_ms) {
+  Flags flags;
+  flags.max_memory = 3;
+  flags.cache_memory = 0;
+  flags.kv_mib = 2;
+  flags.no_cache = true;
+  flags.chunk_ms = 7;
+  const auto options = engine_options_of(flags);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->memory_max, 3u << 20);
+  EXPECT_EQ(options->cache_bytes, 0u);
+  EXPECT_EQ(options->kv_bytes, 2u << 20);
+  EXPECT_FALSE(options->has_cache);
+  EXPECT_EQ(options->gap_ns_max, 7'000'000);
+}
+
+TEST(EngineOptionsOfFlags, a_value_out_of_range_is_refused_by_name) {
+  Flags flags;
+  flags.snapshot_every = 63;
+  const auto options = engine_options_of(flags);
+  ASSERT_FALSE(options);
+  EXPECT_EQ(options.error().refusal, Refusal::FlagValue);
+  EXPECT_EQ(options.error().detail, "--snapshot-every: have 63, want 64 to 1048576");
+}
+
+}  // namespace
+}  // namespace roost

@@ -1,0 +1,218 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace roost {
+
+static_assert(kTreePageTokens == kPageTokens);
+
+CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
+                         const std::vector<int32_t>& end_tokens) {
+  CoreOptions core;
+  core.context_max = options.context_max;
+  core.streams_max = options.streams_max;
+  core.n_pages = plan.n_pages;
+  core.n_snapshots = plan.n_snapshots;
+  core.has_cache = options.has_cache;
+  core.snapshot_every = options.snapshot_every;
+  core.turn_token = options.turn_token;
+  core.reserved_new_tokens = options.reserved_new_tokens;
+  core.limits.step_rows_max = options.chunk_rows_max;
+  core.limits.gap_ns_max = options.gap_ns_max;
+  core.end_tokens = end_tokens;
+  core.n_tokens = options.n_tokens;
+  return core;
+}
+
+EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clock)
+    : options_(std::move(options)),
+      runner_(runner),
+      clock_(clock),
+      tree_(options_.n_pages, options_.n_snapshots),
+      slots_(options_.streams_max) {
+  const auto n_streams = static_cast<size_t>(options_.streams_max);
+  const auto n_rows = static_cast<size_t>(options_.limits.step_rows_max);
+  running_.reserve(n_streams);
+  hit_pages_.reserve(static_cast<size_t>(options_.n_pages));
+  needs_.reserve(n_streams);
+  chunks_.reserve(n_streams);
+  tokens_.reserve(n_rows);
+  positions_.reserve(3 * n_rows);
+  for (auto* per_stream : {&logit_rows_, &logit_sequences_, &drawn_})
+    per_stream->reserve(n_streams);
+  row_spans_.reserve(n_streams);
+  delta_spans_.reserve(n_streams);
+  sampling_.reserve(n_streams);
+  masks_.reserve(n_streams);
+}
+
+std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
+                                                    const CoreOptions& options, int64_t now_ns) {
+  auto s = std::make_unique<Sequence>();
+  s->n_prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t fits = options.context_max - s->n_prompt;
+  s->is_cut_by_context = request.new_tokens_max > fits;
+  s->new_tokens_max = std::max<int64_t>(std::min(request.new_tokens_max, fits), 1);
+  const int64_t n_tokens_max = s->n_prompt + s->new_tokens_max;
+  s->tokens.reserve(static_cast<size_t>(n_tokens_max));
+  s->tokens = request.prompt;
+  s->pages.reserve(static_cast<size_t>((n_tokens_max + kPageTokens - 1) / kPageTokens));
+  s->uses_cache = options.has_cache && request.uses_cache;
+  s->event.n_prompt = s->n_prompt;
+  s->event.tokens.reserve(1);
+  s->event.submitted_ns = now_ns;
+  s->request = std::move(request);
+  if (s->request.grammar) {
+    s->matcher = std::make_unique<GrammarMatcher>(s->request.grammar);
+    const int64_t n_text = s->request.grammar.grammar->vocabulary().n_tokens();
+    s->mask.resize(mask_words(std::max(options.n_tokens, n_text)));
+  }
+  s->sink = std::move(sink);
+  return s;
+}
+
+void EngineCore::measure_costs(int64_t budget_ns) {
+  const int64_t begin = clock_.now_ns();
+  std::vector<StepCosts::Sample> samples;
+  const int32_t page = *tree_.take_page();
+  for (const int32_t n_rows : {1, 2, 4, 8, 16}) {
+    if (n_rows > options_.limits.step_rows_max) break;
+    int64_t best = 0;
+    // Twice: the first touches memory that the second finds in place.
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      if (!samples.empty() && clock_.now_ns() - begin >= budget_ns) break;
+      // Different tokens, so that experts are as different as those of a batch.
+      tokens_.resize(static_cast<size_t>(n_rows));
+      std::iota(tokens_.begin(), tokens_.end(), 0);
+      positions_.clear();
+      for (int32_t t = 0; t < n_rows; ++t) positions_.insert(positions_.end(), 3, t);
+      row_spans_.assign(1, {0, n_rows, 0, &page});
+      delta_spans_.assign(1, {.n_new = n_rows, .store_after = n_rows});
+      const int64_t from = clock_.now_ns();
+      runner_.run({.tokens = tokens_,
+                   .positions = positions_,
+                   .rows = row_spans_,
+                   .delta_rows = delta_spans_},
+                  {});
+      const int64_t took = std::max<int64_t>(clock_.now_ns() - from, 1);
+      best = best == 0 ? took : std::min(best, took);
+    }
+    if (best == 0) break;
+    samples.push_back({n_rows, best});
+  }
+  costs_.set(samples);
+  tree_.release_page(page);
+  tokens_.clear();
+}
+
+// -------------------------------------------------------------------------------------- commands
+
+void EngineCore::add(SequencePtr sequence) {
+  plan_places(*sequence);
+  sequence->n_hit_estimate = estimate_hit(*sequence);
+  waiting_.push_back(std::move(sequence));
+}
+
+void EngineCore::cancel(Engine::RequestId id) {
+  for (auto& s : running_) s->is_cancelled |= s->id == id;
+  for (auto& s : waiting_) s->is_cancelled |= s->id == id;
+}
+
+void EngineCore::end_all() {
+  for (auto& s : running_) s->is_cancelled = true;
+  for (auto& s : waiting_) s->is_cancelled = true;
+  end_what_is_due();
+}
+
+size_t EngineCore::n_queued() const {
+  return static_cast<size_t>(std::count_if(waiting_.begin(), waiting_.end(),
+                                           [](const SequencePtr& s) { return s->is_queued; }));
+}
+
+Engine::Counts EngineCore::counts() const {
+  Engine::Counts c = counts_;
+  c.n_running = static_cast<int32_t>(running_.size());
+  c.n_waiting = static_cast<int32_t>(waiting_.size());
+  c.n_free_pages = tree_.n_available_pages();
+  c.n_pages = tree_.n_pages();
+  c.n_cached_pages = tree_.n_cached_pages();
+  c.n_free_slots = slots_.n_free();
+  c.n_slots = slots_.n_total();
+  c.n_kept_snapshots = tree_.n_used_snapshots();
+  c.n_snapshots = tree_.n_snapshots();
+  c.n_evicted_pages = tree_.n_evicted_pages();
+  c.n_evicted_snapshots = tree_.n_evicted_snapshots();
+  return c;
+}
+
+void EngineCore::check_invariants() const {
+  tree_.check_invariants();
+  ROOST_CHECK(slots_.n_total() - slots_.n_free() == static_cast<int32_t>(running_.size()));
+  int32_t n_held = 0;
+  std::vector<bool> is_seen(static_cast<size_t>(tree_.n_pages()), false);
+  for (const SequencePtr& s : running_) {
+    ROOST_CHECK(s->slot >= 0 && s->n_stored <= s->n_computed && s->n_computed <= s->n_tokens());
+    ROOST_CHECK(s->n_computed - s->n_stored <= kReplayRowsMax);
+    for (const int32_t page : s->pages) {
+      ROOST_CHECK(tree_.is_held(page));
+      n_held += !is_seen[static_cast<size_t>(page)];
+      is_seen[static_cast<size_t>(page)] = true;
+    }
+  }
+  ROOST_CHECK(n_held == tree_.n_held_pages());
+  for (const SequencePtr& s : waiting_) ROOST_CHECK(s->slot < 0 && s->pages.empty());
+}
+
+// --------------------------------------------------------------------------------------- endings
+
+void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
+  if (!s.sink) return;  // it has ended already
+  s.event.kind = EngineEvent::Kind::kFinished;
+  s.event.tokens.clear();
+  s.event.finish = how;
+  s.event.error = std::move(error);
+  s.event.n_generated = s.n_generated();
+  s.event.finished_ns = clock_.now_ns();
+  s.sink(s.event);
+  s.sink = nullptr;
+}
+
+// A deadline ends what waits or computes its prompt, and what replies.
+void EngineCore::end_what_is_due() {
+  const int64_t now = clock_.now_ns();
+  const auto look_at = [&](Sequence& s) {
+    if (s.is_cancelled) finish(s, Finish::kCancelled);
+    if (s.request.deadline_ns > 0 && now >= s.request.deadline_ns) {
+      finish(
+          s, Finish::kError,
+          Error{Refusal::RequestDeadline, std::to_string(s.n_generated()) + " tokens were kept"});
+    }
+  };
+  for (auto& s : running_) look_at(*s);
+  for (auto& s : waiting_) look_at(*s);
+  remove_finished();
+}
+
+// What was computed stays in the prefix cache: a reply for the turn that extends it, a prompt that
+// was cancelled for the one that comes again. A failed sequence leaves nothing.
+void EngineCore::remove_finished() {
+  for (SequencePtr& s : running_) {
+    if (s->sink) continue;
+    const EngineEvent& end = s->event;
+    if (end.error && end.error->refusal == Refusal::EngineNonfinite) {
+      tree_.drop_snapshots_of(s->id);
+    } else if (end.finish == Finish::kCancelled || end.finish == Finish::kError) {
+      if (s->n_stored - s->n_kept >= kPageTokens) keep_snapshot(*s, SnapshotKind::kBorder);
+    } else {
+      keep_snapshot(*s, SnapshotKind::kReply);
+    }
+    release(*s);
+  }
+  const auto has_ended = [](const SequencePtr& s) { return !s->sink; };
+  const size_t n_stopped = std::erase_if(running_, has_ended);
+  if (n_stopped > 0) ++epoch_;
+  counts_.n_requests += static_cast<int64_t>(n_stopped + std::erase_if(waiting_, has_ended));
+}
+
+}  // namespace roost

@@ -1,0 +1,135 @@
+// Everything of the engine that runs on its thread: the queue, admission, steps, the prefix cache
+// and endings. It is driven call by call and takes time from its clock, so that a simulation can
+// drive it as the engine's thread does.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/id_pool.h"
+#include "cache/prefix_files.h"
+#include "cache/prefix_tree.h"
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "engine/step_runner.h"
+
+namespace roost {
+
+struct CoreOptions {
+  int64_t context_max = 0;
+  int32_t streams_max = 0;
+  int32_t n_pages = 0, n_snapshots = 0;
+  bool has_cache = true;
+  int64_t snapshot_every = 2048;
+  int32_t turn_token = -1;
+  int64_t reserved_new_tokens = 2048;
+  SchedulerLimits limits;
+  std::vector<int32_t> end_tokens;
+  int64_t n_tokens = 0;  // ids below it may be drawn
+};
+
+class EngineCore {
+ public:
+  // The runner and the clock must outlive it.
+  EngineCore(CoreOptions options, StepRunner& runner, const Clock& clock);
+
+  // What a request brings, computed by any thread; the caller gives the id and adds it.
+  static std::unique_ptr<Sequence> make_sequence(EngineRequest request, EventSink sink,
+                                                 const CoreOptions& options, int64_t now_ns);
+
+  // Steps of up to 16 rows are timed for at most budget_ns (one row always), on slots and pages
+  // that nobody uses yet. Without it the first costs are taken from the first steps.
+  void measure_costs(int64_t budget_ns);
+
+  // Entries of earlier processes, read into the prefix tree; before the first request.
+  void keep_in(PrefixFiles* files) { files_ = files; }
+  void load_prefixes();
+  // Writes one kept state that has no file yet; false: there is none. While nothing runs.
+  bool save_one_prefix();
+
+  void add(std::unique_ptr<Sequence> sequence);
+  void cancel(Engine::RequestId id);
+  bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  void admit();    // endings that are due, then whoever can start
+  void step();     // one forward call for those that run, if any
+  void end_all();  // everything ends with kCancelled
+
+  const CoreOptions& options() const { return options_; }
+  size_t n_queued() const;  // not admitted yet
+  Engine::Counts counts() const;
+  const PrefixTree& tree() const { return tree_; }
+  const StepCosts& costs() const { return costs_; }
+  void check_invariants() const;  // pages, slots and snapshots, counted again; for tests
+
+ private:
+  using SequencePtr = std::unique_ptr<Sequence>;
+
+  // admission.cc: who runs.
+  std::optional<size_t> next_waiting();
+  bool must_wait_for_leader(Sequence& s);
+  bool reserve(Sequence& s, bool with_cache);
+  void enter_running(size_t waiting_idx);
+  void grow_pages();
+  size_t newest_of_lowest_class() const;
+  void suspend(size_t running_idx);
+  void release(Sequence& s);
+
+  // prefix_binding.cc: a sequence and the prefix tree.
+  void plan_places(Sequence& s) const;
+  int64_t estimate_hit(const Sequence& s);
+  std::optional<int32_t> take_over_pages(Sequence& s);
+  std::optional<Place> next_place(const Sequence& s) const;
+  void add_place(Sequence& s, Place place) const;
+  void keep_snapshot(Sequence& s, SnapshotKind kind);
+  void publish(Sequence& s, int64_t position);
+
+  // prefix_storage.cc
+  struct LoadedPath {
+    std::vector<int32_t> keys, pages;
+  };
+  bool load_prefix(const PrefixFile& index, LoadedPath& path);
+
+  // engine_step.cc: one forward call.
+  void build_step();
+  void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
+  void keep_places_passed();
+  void keep(Sequence& s, int32_t token);
+  void note_prompt_done(const Sequence& s);
+
+  // engine_core.cc
+  void finish(Sequence& s, Finish how, std::optional<Error> error = std::nullopt);
+  void end_what_is_due();
+  void remove_finished();
+
+  const CoreOptions options_;
+  StepRunner& runner_;
+  const Clock& clock_;
+  PrefixTree tree_;
+  PrefixFiles* files_ = nullptr;  // null: the prefix tree ends with the process
+  IdPool slots_;
+  StepCosts costs_;
+
+  std::vector<SequencePtr> running_;  // in order of admission
+  std::deque<SequencePtr> waiting_;
+  int64_t epoch_ = 0;  // of running_: what waiting sequences know of it
+  std::vector<int32_t> hit_pages_;
+
+  // The step that is built, one entry a chunk or a drawn token.
+  std::vector<SequenceNeed> needs_;
+  std::vector<Chunk> chunks_;
+  std::vector<int32_t> tokens_, positions_, logit_rows_, logit_sequences_, drawn_;
+  std::vector<RowSpan> row_spans_;
+  std::vector<DeltaSpan> delta_spans_;
+  std::vector<SampleParams> sampling_;
+  std::vector<const uint32_t*> masks_;
+
+  Engine::Counts counts_;  // the sums
+};
+
+CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
+                         const std::vector<int32_t>& end_tokens);
+
+}  // namespace roost

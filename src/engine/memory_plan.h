@@ -1,0 +1,67 @@
+// The memory plan: how much of what is taken at start, from the flags and the machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "model/qwen35.h"
+
+namespace roost {
+
+struct EngineOptions {
+  // Memory. Zeros are planned from what the machine has.
+  int64_t context_max = 0;   // tokens of one sequence; 0: the model's
+  int32_t streams_max = 16;  // sequences that run at once
+  size_t memory_max = 0;     // bytes of everything, weights included; 0: what the machine has
+  size_t kv_bytes = 0;       // of K/V pages, cached ones included; 0: what streams and cache need
+  bool has_cache = true;     // keep prefixes of earlier requests
+  std::optional<size_t> cache_bytes;  // of pages and snapshots beside what running streams need;
+                                      // absent: a third of what is left
+  std::string cache_folder;           // keeps prefixes beyond the process; empty: nothing does
+  uint64_t cache_disk_bytes = uint64_t{32} << 30;  // of its files
+  int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
+
+  // Steps.
+  int64_t chunk_rows_max = 512;        // rows of one step
+  int64_t gap_ns_max = 250'000'000;    // prompt rows beside streams are chosen so that a step takes
+                                       // no longer than this
+  std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
+  int n_threads = 0;                   // 0: all usable CPUs
+  int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
+  int64_t reserved_new_tokens =
+      2048;  // a request starts with pages for its prompt and this many new tokens
+  size_t queue_max = 64;
+  int32_t turn_token = -1;  // begins a turn of a conversation: state is kept before such tokens
+};
+
+struct MemoryPlan {  // bytes, as printed at start
+  size_t weights_mapped = 0, weights_owned = 0, pages = 0, slots = 0, snapshots = 0, scratch = 0,
+         workspace = 0;
+  int32_t n_pages = 0, n_slots = 0, n_snapshots = 0;
+  int32_t n_pages_of_streams = 0;  // of the pages: what running streams are planned to need
+  int64_t context_max = 0;
+  size_t available = 0;  // that could be taken beside the weights when it was planned; 0: unknown
+  size_t total() const {
+    return weights_mapped + weights_owned + pages + slots + snapshots + scratch + workspace;
+  }
+};
+
+// Rows of a sequence that its slot can hold back behind the stored state (see DeltaSpan).
+inline constexpr int32_t kReplayRowsMax = 16;
+
+// Packed rows of the recurrent layers in a step of that many rows and streams.
+int64_t packed_rows_max(const EngineOptions& options);
+
+// The largest calls that steps of this plan make; context_max of the options must be set.
+OpsLimits step_limits(const ModelConfig& config, const EngineOptions& options);
+
+// Fills what options leave open and computes the plan for a machine that has `available` bytes
+// (0: not known). Refuses memory.too_small.
+Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& options,
+                               size_t available);
+
+}  // namespace roost

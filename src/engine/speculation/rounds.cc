@@ -1,0 +1,100 @@
+#include "engine/speculation/rounds.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace roost {
+
+Rounds::Rounds(int32_t streams_max, int32_t block_rows_max, const Clock& clock)
+    : block_rows_max_(block_rows_max), clock_(clock) {
+  const auto n = static_cast<size_t>(streams_max);
+  options_.reserve(n), depths_.reserve(n), blocks_.reserve(n);
+  drafted_.reserve(n * kDraftsMax);
+}
+
+// The better of the drafter and a copy, each at its best depth, as if the stream were alone. The
+// copy's tokens are in the stream's drafts then.
+DraftOption Rounds::option_of(RoundStream& stream, const PlainStep& plain) const {
+  StreamDrafts& s = *stream.state;
+  const int32_t most = std::min(stream.drafts_max, kDraftsMax);
+  s.matches.extend(stream.tokens);
+  const int32_t n_copied =
+      s.matches.propose(stream.tokens, std::span(s.drafts).first(static_cast<size_t>(most)));
+  const DraftOption copy{n_copied, DraftSource::kCopy, &s.by_copy};
+  if (block_rows_max_ == 0) return copy;
+  const DraftOption drafted{std::min(most, block_rows_max_ - 1), DraftSource::kDrafter,
+                            &s.by_drafter};
+  if (n_copied == 0) return drafted;
+  const auto best = [&](const DraftOption& option) {
+    double worth = 0;
+    for (int32_t depth = 0; depth <= option.drafts_max; ++depth)
+      worth = std::max(worth, worth_of(option, depth, plain, costs_));
+    return worth;
+  };
+  return best(copy) >= best(drafted) ? copy : drafted;
+}
+
+void Rounds::plan(std::span<RoundStream> streams, const PlainStep& plain,
+                  const DraftBlocks& draft) {
+  options_.clear();
+  for (RoundStream& stream : streams) options_.push_back(option_of(stream, plain));
+  depths_.assign(streams.size(), 0);
+  plan_depths(options_, plain, costs_, depths_);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    StreamDrafts& s = *streams[i].state;
+    s.source = options_[i].source;
+    s.n_drafts = s.probe.depth(depths_[i], options_[i].drafts_max);
+  }
+  run_drafter(streams, plain, draft);
+}
+
+void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
+                         const DraftBlocks& draft) {
+  blocks_.clear();
+  size_t n_drafts = 0;
+  for (const RoundStream& stream : streams) {
+    const StreamDrafts& s = *stream.state;
+    if (s.n_drafts == 0 || s.source != DraftSource::kDrafter) continue;
+    const auto position = static_cast<int32_t>(stream.tokens.size()) - 1;
+    blocks_.push_back({.anchor = stream.tokens.back(),
+                       .n_rows = s.n_drafts + 1,
+                       .position = position,
+                       .context_begin = 0,
+                       .page_table = stream.page_table,
+                       .params = stream.sampling});
+    n_drafts += static_cast<size_t>(s.n_drafts);
+  }
+  if (blocks_.empty()) return;
+  drafted_.assign(n_drafts, -1);
+  const int64_t from = clock_.now_ns();
+  draft(blocks_, drafted_);
+  const int64_t took = clock_.now_ns() - from;
+  costs_.draft.record(static_cast<int64_t>(n_drafts + blocks_.size()), plain.context,
+                      static_cast<double>(took) * 1e-6);
+  const int32_t* next = drafted_.data();
+  for (const RoundStream& stream : streams) {
+    StreamDrafts& s = *stream.state;
+    if (s.n_drafts == 0 || s.source != DraftSource::kDrafter) continue;
+    s.figures.draft_ns += took / static_cast<int64_t>(blocks_.size());
+    std::copy_n(next, s.n_drafts, s.drafts.begin());
+    next += s.n_drafts;
+    // Behind a row that is not finite there are no drafts.
+    const auto end = s.drafts.begin() + s.n_drafts;
+    s.n_drafts = static_cast<int32_t>(std::find(s.drafts.begin(), end, -1) - s.drafts.begin());
+  }
+}
+
+void Rounds::note(StreamDrafts& s, int32_t n_accepted, int32_t n_kept) {
+  s.figures.n_tokens += n_kept;
+  if (s.n_drafts == 0) {
+    ++s.figures.n_plain_steps;
+    return;
+  }
+  s.figures.record_round(s.n_drafts + 1, s.n_drafts, n_accepted);
+  const bool is_copy = s.source == DraftSource::kCopy;
+  if (is_copy) s.figures.n_copied += s.n_drafts;
+  (is_copy ? s.by_copy : s.by_drafter).record(s.n_drafts, n_accepted);
+}
+
+}  // namespace roost

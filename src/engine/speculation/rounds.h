@@ -1,0 +1,74 @@
+// The drafts of one step: which streams bring how many, from where, and what becomes of them.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/speculation/copy_match.h"
+#include "engine/speculation/depth.h"
+#include "model/drafter.h"
+
+namespace roost {
+
+// What a stream carries from round to round.
+struct StreamDrafts {
+  explicit StreamDrafts(int64_t n_tokens_max) : matches(n_tokens_max) {}
+
+  Acceptance by_drafter, by_copy{kCopyGuess};
+  Probe probe;
+  CopyMatch matches;
+  DraftFigures figures;
+
+  // Of the step: guesses at the tokens behind the stream's newest one.
+  std::array<int32_t, kDraftsMax> drafts{};
+  int32_t n_drafts = 0;
+  DraftSource source = DraftSource::kDrafter;
+
+  std::span<const int32_t> drafted() const { return {drafts.data(), size_t(n_drafts)}; }
+
+ private:
+  static constexpr double kCopyGuess = 0.9;  // what repeats for so long mostly goes on repeating
+};
+
+// A stream that draws a token in the step; its newest token is the anchor.
+struct RoundStream {
+  StreamDrafts* state = nullptr;
+  std::span<const int32_t> tokens;  // of the sequence, the newest included
+  int32_t drafts_max = 0;           // that fit its length, its pages and its row store
+  const int32_t* page_table = nullptr;
+  SampleParams sampling;
+};
+
+// Writes the drafts of the blocks, as Drafter::draft.
+using DraftBlocks = std::function<void(std::span<const DraftBlock>, std::span<int32_t>)>;
+
+class Rounds {
+ public:
+  // block_rows_max: of the drafter; 0: there is none, and drafts are copies only.
+  Rounds(int32_t streams_max, int32_t block_rows_max, const Clock& clock);
+
+  // Sets drafts, n_drafts and source of every stream. plain.n_rows includes their one row each.
+  void plan(std::span<RoundStream> streams, const PlainStep& plain, const DraftBlocks& draft);
+
+  // What became of a stream's drafts: n_accepted of them held, n_kept tokens were kept.
+  static void note(StreamDrafts& stream, int32_t n_accepted, int32_t n_kept);
+
+  DraftCosts& costs() { return costs_; }
+
+ private:
+  DraftOption option_of(RoundStream& stream, const PlainStep& plain) const;
+  void run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
+                   const DraftBlocks& draft);
+
+  const int32_t block_rows_max_;
+  const Clock& clock_;
+  DraftCosts costs_;
+  std::vector<DraftOption> options_;
+  std::vector<int32_t> depths_, drafted_;
+  std::vector<DraftBlock> blocks_;
+};
+
+}  // namespace roost

@@ -1,0 +1,51 @@
+// What the engine needs of a model: rows run, tokens drawn, states and pages copied. The engine
+// deals in numbers of pages, slots and snapshots; the runner owns the bytes behind them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ops/rows.h"
+#include "ops/sample/sample.h"
+
+namespace roost {
+
+// Rows of one step; see Step (model/qwen35.h).
+struct StepRows {
+  std::span<const int32_t> tokens;         // [T]
+  std::span<const int32_t> positions;      // [T][3]
+  std::span<const RowSpan> rows;           // covers all T rows, in order
+  std::span<const DeltaSpan> delta_rows;   // the same sequences
+  std::span<const int32_t> logit_rows;     // rows from which a token is drawn
+  std::span<const SampleParams> sampling;  // one for each of them
+  std::span<const uint32_t* const> masks;  // one for each of them, see Sample
+};
+
+// Engine thread only. No call allocates.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  // Runs the rows and draws a token for each of logit_rows; -1 where a logit is not finite.
+  virtual void run(const StepRows& rows, std::span<int32_t> drawn) = 0;
+
+  virtual void reset_slot(int32_t slot) = 0;  // the state before a sequence's first token
+  // The stored state of a slot to a snapshot, and back. A state with a value that is not finite is
+  // not loaded: false.
+  virtual void save_state(int32_t slot, int32_t snapshot) = 0;
+  virtual bool load_state(int32_t snapshot, int32_t slot) = 0;
+  virtual void copy_page(int32_t from, int32_t to) = 0;
+
+  // Bytes of a page and of a snapshot, for storage outside; spans have exactly these sizes.
+  virtual size_t page_bytes() const = 0;
+  virtual size_t snapshot_bytes() const = 0;
+  virtual void read_page(int32_t page, std::span<std::byte> to) const = 0;
+  virtual void write_page(int32_t page, std::span<const std::byte> from) = 0;
+  virtual void read_snapshot(int32_t snapshot, std::span<std::byte> to) const = 0;
+  virtual void write_snapshot(int32_t snapshot, std::span<const std::byte> from) = 0;
+
+  virtual std::string name() const = 0;  // "cpu avx3, 2 threads"
+};
+
+}  // namespace roost

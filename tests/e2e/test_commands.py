@@ -1,0 +1,52 @@
+"""What the commands say of themselves: the start log, the bench's yardsticks, the memory they keep to."""
+
+import json
+import re
+import subprocess
+
+from conftest import ROOT
+
+MIB = 1 << 20
+FLEDGLING = str(ROOT / "models/fledgling")
+
+
+def fields(log, event, **wanted):
+    """The fields of the first line of a log that is this event and has these fields."""
+    for line in log:
+        found = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
+        if f" {event} " in line and all(found.get(k) == v for k, v in wanted.items()):
+            return found
+    raise AssertionError(f"no {event} {wanted} in the log:\n{''.join(log)}")
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1))
+
+
+def test_the_start_log_lists_times_and_memory(server):
+    for step in ("config", "tokenizer", "template", "checkpoint", "weights", "residency", "engine"):
+        line = fields(server.log, "load", step=step)
+        assert float(line["ms"]) >= 0
+        assert float(line["resident_mib"]) > 0
+    plan = fields(server.log, "memory_plan")
+    parts = sum(float(plan[k]) for k in plan if k.endswith("_mib") and k != "total_mib")
+    assert abs(parts - float(plan["total_mib"])) < 1
+
+
+def test_resident_memory_is_as_planned(server):
+    plan = float(fields(server.log, "memory_plan")["total_mib"]) * MIB
+    # Beside what is planned there are the program and its libraries.
+    assert resident_bytes(server.process.pid) <= 1.05 * plan + 32 * MIB
+
+
+def test_bench_prints_the_limits(program):
+    command = [program, "bench", FLEDGLING, "--prompt-rows", "128", "--repetitions", "3"]
+    report = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
+    for limit in ("read_bandwidth_gb_s", "fma_peak_gflop_s"):
+        assert report[limit] > 0.1
+    for share in ("layers_share_of_bandwidth", "head_share_of_bandwidth", "prompt_share_of_fma_peak"):
+        assert 0 < report[share] < 5  # the bundled model lies in the caches
+    assert sum(report["decode_ms_by_op"].values()) > 0
+    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "read loop" in table and "FMA" in table and "resident" in table
