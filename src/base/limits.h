@@ -41,6 +41,23 @@ inline constexpr size_t kStoredReplyBytesMax = size_t{256} << 20;  // of all sto
 inline constexpr size_t kLabelBytesMax = 128;
 inline constexpr int kCallsMax = 128;  // in one reply
 
+// Structured output (docs/SERVER.md, structured output).
+inline constexpr size_t kGrammarBytesMax = size_t{1} << 20;  // schema, grammar or regex text
+inline constexpr size_t kChoiceStringsMax = 1024;
+inline constexpr size_t kChoiceBytesMax = size_t{64} << 10;  // of all choices together
+inline constexpr int64_t kGrammarStatesMax = 1'000'000;
+inline constexpr int64_t kGrammarTableMax = int64_t{12} << 20;   // entries of 4 bytes
+inline constexpr int64_t kGrammarStepsMax = int64_t{60} << 20;   // of compilation: under 2 s
+inline constexpr int kSchemaDepthMax = 64;                       // objects and arrays of a schema
+inline constexpr int kValueDepthMax = 64;                        // of generated JSON
+inline constexpr size_t kGrammarRulesMax = 1024;                 // of a grammar in EBNF
+inline constexpr int kRuleDepthMax = 256;                        // of a grammar's rules in a reply
+inline constexpr int kRegexDepthMax = 64;                        // groups inside each other
+inline constexpr int kRegexRepeatMax = 10'000;
+inline constexpr size_t kGrammarThreadsMax = 1024;  // readings of one reply followed at once
+inline constexpr size_t kGrammarRollbackMax = 64;   // tokens that a draft may take back
+inline constexpr size_t kGrammarCacheBytes = size_t{256} << 20;
+
 // Checkpoint files.
 inline constexpr size_t kSafetensorsHeaderBytesMax = size_t{100} << 20;
 inline constexpr size_t kTensorsMax = 1'000'000;

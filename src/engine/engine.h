@@ -16,6 +16,7 @@
 #include "engine/memory_plan.h"
 #include "engine/reasoning_budget.h"
 #include "engine/speculation/acceptance.h"
+#include "grammar/matcher.h"
 #include "model/qwen35.h"
 #include "ops/sample/sample.h"
 
@@ -34,6 +35,7 @@ struct EngineRequest {
   LogitAdjust adjust;               // penalties, biases, a least length
   ReasoningBudget budget;
   int32_t top_logprobs = -1;  // likeliest tokens that are told with each kept one; -1: no logprobs
+  GrammarUse grammar;         // what the reply must follow; none: it is free
 
   Priority priority = Priority::kForeground;
   int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline

@@ -24,6 +24,7 @@ CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
   core.limits.gap_ns_max = options.gap_ns_max;
   core.end_tokens = end_tokens;
   core.vocabulary = vocabulary;
+  core.n_tokens = options.n_tokens;
   return core;
 }
 
@@ -54,6 +55,7 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
   round_streams_.reserve(n_streams);
   if (options_.has_drafts) matches_.assign(n_streams, CopyMatch(options_.context_max));
   hooks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
+  masks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
 }
 
 std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
@@ -72,6 +74,11 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   s->event.tokens.reserve(1);
   s->event.submitted_ns = now_ns;
   s->request = std::move(request);
+  if (s->request.grammar) {
+    s->matcher = std::make_unique<GrammarMatcher>(s->request.grammar);
+    const int64_t n_text = s->request.grammar.grammar->vocabulary().n_tokens();
+    s->mask.resize(mask_words(std::max(options.n_tokens, n_text)));
+  }
   s->sink = std::move(sink);
   s->prepare_rows(options.vocabulary, options.end_tokens);
   return s;

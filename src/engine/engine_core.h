@@ -32,6 +32,7 @@ struct CoreOptions {
   SchedulerLimits limits;
   std::vector<int32_t> end_tokens;
   int64_t vocabulary = 0;  // rows of logits have so many at most
+  int64_t n_tokens = 0;    // ids below it may be drawn
 };
 
 class EngineCore {
@@ -145,6 +146,7 @@ class EngineCore {
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
   std::vector<RowHook*> hooks_;
+  std::vector<const uint32_t*> masks_;
 
   Engine::Counts counts_;  // the sums
 };

@@ -27,7 +27,8 @@ void EngineCore::step() {
                .delta_rows = delta_spans_,
                .logit_rows = logit_rows_,
                .sampling = sampling_,
-               .hooks = hooks_},
+               .hooks = hooks_,
+               .masks = masks_},
               drawn_tokens_);
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   costs_.observe(n_rows, clock_.now_ns() - from);
@@ -48,7 +49,7 @@ void EngineCore::build_step() {
   plan_step(needs_, options_.limits, costs_, chunks_);
   plan_drafts();
   tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
-  row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear();
+  row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear(), masks_.clear();
   for (const Chunk& chunk : chunks_) {
     add_rows(*running_[static_cast<size_t>(chunk.sequence_idx)], chunk.sequence_idx, chunk.n_rows);
   }
@@ -58,7 +59,7 @@ void EngineCore::build_step() {
 // which all rows behind the stored state must have a place. What is adjusted from token to token
 // brings none: its row needs the token before.
 int32_t EngineCore::drafts_max(const Sequence& s) const {
-  if (s.has_row_work() || !s.request.budget.is_off()) return 0;
+  if (s.has_row_work() || s.matcher || !s.request.budget.is_off()) return 0;
   const int64_t of_reply = s.new_tokens_max - s.n_generated() - 1;
   const int64_t of_pages = static_cast<int64_t>(s.pages.size()) * kPageTokens - s.n_tokens();
   int64_t stored = s.n_computed;
@@ -122,6 +123,7 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     sampling_.push_back(s.request.sampling);
     sampling_.back().position = s.n_computed + i;
     hooks_.push_back(s.has_row_work() ? &s : nullptr);
+    masks_.push_back(s.next_mask(options_.end_tokens));
   }
 }
 
@@ -209,8 +211,8 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
 
 bool EngineCore::ends_reply(const Sequence& s, int32_t token) const {
   const std::vector<int32_t>& ends = options_.end_tokens;
-  const bool is_end =
-      !s.request.ignore_end_tokens && std::find(ends.begin(), ends.end(), token) != ends.end();
+  const bool is_end = (!s.request.ignore_end_tokens || s.matcher) &&
+                      std::find(ends.begin(), ends.end(), token) != ends.end();
   return is_end || s.is_stop_token(token);
 }
 
@@ -237,6 +239,7 @@ void EngineCore::keep(Sequence& s, int32_t token) {
     s.event.end_token = token;
     return finish(s, Finish::kEndToken);
   }
+  ROOST_CHECK(!s.matcher || s.matcher->accept(token));  // the mask let it
   s.tokens.push_back(token);
   s.note_kept(token);
   const int64_t now = clock_.now_ns();

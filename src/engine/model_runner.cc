@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -69,8 +70,12 @@ class ModelRunner final : public StepRunner {
       if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
     }
     const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
-    ops_->run(
-        Sample{.logits = logits, .params = rows.sampling, .n_tokens = n_tokens_, .tokens = tokens});
+    if (!is_on_host()) hide_masked(rows, logits);
+    ops_->run(Sample{.logits = logits,
+                     .params = rows.sampling,
+                     .n_tokens = n_tokens_,
+                     .tokens = tokens,
+                     .masks = is_on_host() ? rows.masks : std::span<const uint32_t* const>()});
     device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
@@ -234,6 +239,23 @@ class ModelRunner final : public StepRunner {
   }
 
   bool is_on_host() const { return &device_ == &host_device(); }
+
+  // The sampler of a card takes no masks: what they hide becomes minus infinity before it, but for
+  // values that are not finite, which it must see.
+  void hide_masked(const StepRows& rows, const Tensor& logits) {
+    const int64_t n = logits.dim(1);
+    std::vector<float> row(static_cast<size_t>(n));
+    for (size_t i = 0; i < rows.masks.size(); ++i) {
+      const uint32_t* mask = rows.masks[i];
+      if (mask == nullptr) continue;
+      std::byte* at = logits.data + i * row.size() * sizeof(float);
+      device_.read(row.data(), at, row.size() * sizeof(float));
+      for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
+        if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(row[id]))
+          row[id] = -std::numeric_limits<float>::infinity();
+      device_.write(at, row.data(), row.size() * sizeof(float));
+    }
+  }
 
   // On a card one after the other, in the order of its work.
   template <class Work>

@@ -22,7 +22,9 @@ void Sequence::before_draw(std::span<float> logits) {
     std::copy(logits.begin(), logits.end(), raw_logits.begin());
   }
   if (request.adjust.is_off()) return;
-  const bool is_short = n_generated() < request.adjust.min_tokens;
+  // A form that is complete may end: nothing else may be left.
+  const bool is_whole = matcher && matcher->may_end();
+  const bool is_short = n_generated() < request.adjust.min_tokens && !is_whole;
   adjust_logits(request.adjust, history,
                 is_short ? std::span<const int32_t>(end_mask) : std::span<const int32_t>(), logits);
 }

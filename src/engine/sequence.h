@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,9 +59,11 @@ struct Sequence final : RowHook {
   // What the request changes in its rows of logits, and wants to know of them.
   PenaltyHistory history;
   BudgetState budget;
-  std::vector<int32_t> end_mask;  // tokens that are not drawn before adjust.min_tokens
-  std::vector<float> raw_logits;  // of the row in work, where logprobs are asked for
-  double log_total = 0;           // of that row, ln(sum e^z)
+  std::vector<int32_t> end_mask;            // tokens that are not drawn before adjust.min_tokens
+  std::vector<float> raw_logits;            // of the row in work, where logprobs are asked for
+  double log_total = 0;                     // of that row, ln(sum e^z)
+  std::unique_ptr<GrammarMatcher> matcher;  // of a reply that follows a grammar
+  TokenMask mask;
 
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
@@ -74,6 +77,16 @@ struct Sequence final : RowHook {
   void note_kept(int32_t token);  // in the history, the budget and the event's logprobs
 
   bool is_background() const { return request.priority == Priority::kBackground; }
+  // The ids that may come next; null when all may. What ends a reply may come when it is a whole.
+  const uint32_t* next_mask(const std::vector<int32_t>& end_tokens) {
+    if (!matcher) return nullptr;
+    matcher->fill_mask(mask);
+    if (!matcher->may_end()) return mask.data();
+    for (const auto& ends : {std::span(end_tokens), std::span(std::as_const(request.stop_tokens))})
+      for (const int32_t token : ends)  // ids that are never drawn may be among them
+        if (static_cast<size_t>(token) < mask.size() * 32) allow_token(mask, token);
+    return mask.data();
+  }
   bool is_stop_token(int32_t token) const {
     return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
            request.stop_tokens.end();

@@ -22,6 +22,7 @@ struct StepRows {
   std::span<const int32_t> logit_rows;     // rows from which a token is drawn
   std::span<const SampleParams> sampling;  // one for each of them
   std::span<RowHook* const> hooks;         // one for each of them, null for none; or empty
+  std::span<const uint32_t* const> masks;  // one for each of them, see Sample
 };
 
 // Rows of the last run that are committed, all of one sequence: the drafter takes them in.

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "engine/speculation/acceptance.h"
+#include "server/structured_output.h"
 
 namespace roost {
 
@@ -69,6 +70,7 @@ struct GenerationFields {
   std::string cache_salt;  // hits only between equal salts
   bool is_background = false;
   std::optional<double> timeout_s;  // from arrival
+  OutputFormat output;              // what the reply must look like
 };
 
 struct ChatRequest {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/limits.h"
+#include "server/structured_output.h"
 
 namespace roost {
 
@@ -69,7 +70,6 @@ constexpr ForeignField kForeignFields[] = {
 
 // Fields that a reply would depend on and that this build does not carry out.
 constexpr ForeignField kAbsentFeatures[] = {
-    {"structured_outputs", Neutral::kNone, "constrained output is not offered"},
     {"loop_guard", Neutral::kFalse, "the loop guard is not offered"},
 };
 
@@ -360,20 +360,15 @@ Result<void> read_reasoning_object(Fields& body, Thinking& thinking, GenerationF
 }
 
 // `output_config {effort, format}` and `output_format` of the Messages dialect.
-Result<void> read_output_config(Fields& body, Thinking& thinking) {
+Result<void> read_output_config(Fields& body, Thinking& thinking, OutputFormat& format) {
   ROOST_TRY(const json::Value* value, body.object("output_config"));
   if (value != nullptr) {
     ROOST_TRY(Fields fields, Fields::open(*value, body.pointer_of("output_config"), body.notes()));
     ROOST_TRY_DO(thinking.set_effort(fields, "effort"));
-    if (fields.take("format") != nullptr)
-      return fields.refuse(Refusal::UnsupportedField, "format",
-                           "constrained output is not offered");
+    ROOST_TRY_DO(read_messages_format(fields, "format", format));
     fields.ignore_rest();
   }
-  if (body.take("output_format") != nullptr)
-    return body.refuse(Refusal::UnsupportedField, "output_format",
-                       "constrained output is not offered");
-  return {};
+  return read_messages_format(body, "output_format", format);
 }
 
 Result<void> read_template_kwargs(Fields& body, const RequestRules& rules, Thinking& thinking,
@@ -443,7 +438,7 @@ Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFi
   ROOST_TRY_DO(thinking.set_effort(body, "reasoning_effort"));
   for (const char* key : {"thinking_token_budget", "thinking_budget", "reasoning_budget"})
     ROOST_TRY_DO(thinking.set_budget(body, key));
-  ROOST_TRY_DO(read_output_config(body, thinking));
+  ROOST_TRY_DO(read_output_config(body, thinking, out.output));
   ROOST_TRY_DO(read_thinking_object(body, thinking, out));
   ROOST_TRY_DO(read_reasoning_object(body, thinking, out));
   ROOST_TRY_DO(apply_thinking(body, rules, thinking, out));
@@ -569,6 +564,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
             body.string("request_id", limits::kLabelBytesMax));
   out.request_id = request_id.value_or("");
   ROOST_TRY_DO(read_scheduling(body, out));
+  ROOST_TRY_DO(read_structured_outputs(body, out.output));
   ROOST_TRY_DO(read_without_effect(body));
   ROOST_TRY_DO(refuse_foreign_fields(body));
   return out;

@@ -32,7 +32,7 @@ json::Value model_entry(const ServedModel& model, const std::string& id) {
   };
   can("tools", true);
   can("reasoning", model.rules.template_reads("enable_thinking"));
-  can("structured_output", false);
+  can("structured_output", true);
   can("logprobs", true);
   can("vision", false);
   can("drafter", model.has_drafter);

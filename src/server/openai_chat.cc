@@ -43,25 +43,6 @@ Result<void> read_logprobs(Fields& body, GenerationFields& out) {
   return {};
 }
 
-Result<void> read_response_format(Fields& body) {
-  ROOST_TRY(const json::Value* format, body.object("response_format"));
-  if (format == nullptr) return {};
-  ROOST_TRY(Fields fields, Fields::open(*format, body.pointer_of("response_format"), body.notes()));
-  ROOST_TRY(const json::Value* type, fields.require("type"));
-  if (!type->is_string())
-    return fields.refuse(Refusal::FieldType, "type",
-                         fmt::format("have {}, want a string", value_short(*type)));
-  const std::string& word = type->as_string();
-  if (word == "json_object" || word == "json_schema")
-    return body.refuse(Refusal::UnsupportedField, "response_format",
-                       "constrained output is not offered; use the type text");
-  if (word != "text")
-    return fields.refuse(Refusal::FieldValue, "type",
-                         fmt::format("have {}, want text", quoted_short(word)));
-  fields.ignore_rest();
-  return {};
-}
-
 }  // namespace
 
 Result<ChatRequest> parse_openai_chat(std::string_view body, const RequestRules& rules,
@@ -77,12 +58,12 @@ Result<ChatRequest> parse_openai_chat(std::string_view body, const RequestRules&
   ROOST_TRY_DO(apply_tool_choice(fields, choice, out));
   ROOST_TRY(const std::optional<bool> parallel, fields.boolean("parallel_tool_calls"));
   out.ends_at_first_call = !parallel.value_or(true);
-  ROOST_TRY_DO(read_response_format(fields));
   ROOST_TRY_DO(read_continuation(fields, out));
   FieldNames names;
   names.other_max_tokens = "max_completion_tokens";
   names.has_n = true;
   ROOST_TRY(out.generation, read_generation(fields, rules, names));
+  ROOST_TRY_DO(read_response_format(fields, out.generation.output));
   ROOST_TRY_DO(read_logprobs(fields, out.generation));
   fields.ignore_rest();
   return out;

@@ -233,7 +233,7 @@ Result<void> read_input(Fields& body, const FindResponse& find, ResponsesRequest
   return {};
 }
 
-Result<void> read_text_format(Fields& body, ResponsesRequest& out) {
+Result<void> read_text(Fields& body, ResponsesRequest& out) {
   ROOST_TRY(const json::Value* text, body.object("text"));
   json::Value format = json::Value::object();
   format.set("type", json::Value::string("text"));
@@ -242,11 +242,12 @@ Result<void> read_text_format(Fields& body, ResponsesRequest& out) {
   out.echo.set("text", std::move(echo));
   if (text == nullptr) return {};
   ROOST_TRY(Fields fields, Fields::open(*text, body.pointer_of("text"), body.notes()));
-  ROOST_TRY(const json::Value* form, fields.object("format"));
-  const json::Value* type = form == nullptr ? nullptr : form->find("type");
-  if (form != nullptr && (type == nullptr || !type->is_string() || type->as_string() != "text"))
-    return fields.refuse(Refusal::UnsupportedField, "format",
-                         "constrained output is not offered; use the type text");
+  ROOST_TRY_DO(read_text_format(fields, out.chat.generation.output));
+  if (const json::Value* form = text->find("format")) {
+    json::Value given = json::Value::object();
+    given.set("format", *form);
+    out.echo.set("text", std::move(given));
+  }
   fields.ignore_rest();
   return {};
 }
@@ -374,7 +375,6 @@ Result<ResponsesRequest> parse_openai_responses(std::string_view body, const Req
   out.chat.is_stream = stream.value_or(false);
   ROOST_TRY(const std::optional<bool> store, fields.boolean("store"));
   out.is_stored = store.value_or(true);
-  ROOST_TRY_DO(read_text_format(fields, out));
   ROOST_TRY_DO(read_reasoning_options(fields, out));
   bool has_logprobs = false;
   ROOST_TRY_DO(read_include(fields, out, has_logprobs));
@@ -384,6 +384,7 @@ Result<ResponsesRequest> parse_openai_responses(std::string_view body, const Req
   FieldNames names;
   names.max_tokens = "max_output_tokens";
   ROOST_TRY(out.chat.generation, read_generation(fields, rules, names));
+  ROOST_TRY_DO(read_text(fields, out));
   if (has_logprobs) out.chat.generation.n_logprobs = n_top.value_or(0);
   fill_echo(value, out);
   fields.ignore_rest();

@@ -1,54 +1,29 @@
-// A page of static words and one name.
+// Static bytes and the policy that goes with them.
 #include "server/page.h"
+
+#include <algorithm>
+
+#include "base/check.h"
 
 namespace roost {
 
-namespace {
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
+HttpResponse page_response(std::string_view path) {
+  const std::vector<PageFile>& files = page_files();
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const PageFile& one) { return one.path == path; });
+  ROOST_CHECK(file != files.end());
+  HttpResponse out;
+  out.content_type = file->content_type;
+  out.body = file->body;
+  out.headers = {
+      {"Content-Security-Policy",
+       "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+       "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Referrer-Policy", "no-referrer"},
+      {"Cache-Control", "no-cache"},
+  };
   return out;
-}
-
-}  // namespace
-
-std::string start_page(std::string_view model_id) {
-  const std::string state = model_id.empty() ? "<p>The model is being loaded.</p>"
-                                             : "<p>It serves <b>" + escaped(model_id) + "</b>.</p>";
-  return R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>roost</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:44em;margin:3em auto;padding:0 1em}
-pre{background:#8882;padding:1em;overflow:auto}:root{color-scheme:light dark}</style></head>
-<body><h1>roost runs here</h1>
-)" + state +
-         R"(
-<p>It answers the OpenAI Chat protocol. Point a client at this address followed by <code>/v1</code>,
-or ask from a terminal on this machine:</p>
-<pre>curl -s -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"Hello"}]}' \
-  http://THIS-ADDRESS/v1/chat/completions</pre>
-<p>Also here: <a href="/v1/models">/v1/models</a>, <a href="/health">/health</a>,
-<a href="/ready">/ready</a>, <a href="/version">/version</a>.</p>
-</body></html>
-)";
 }
 
 }  // namespace roost

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "server/chat_request.h"
+#include "server/grammar_store.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -28,7 +29,8 @@ struct ServedModel {
   ChatTemplate chat_template;
   std::string template_source, template_sha256;
   RequestRules rules;
-  std::vector<std::string> added_tokens;  // texts that would be control tokens in a prompt
+  std::shared_ptr<GrammarStore> grammars;  // of the tokenizer
+  std::vector<std::string> added_tokens;   // texts that would be control tokens in a prompt
   std::vector<int32_t> end_tokens;
   ReasoningBudget budget_form;  // how this model's reasoning is closed; without a bound
   SamplingDefaults defaults;
@@ -42,8 +44,8 @@ struct ServedModel {
 // "roost-<version>-<first 8 digits of the digest>".
 std::string fingerprint_of(const ServedModel& model);
 
-// Fills rules, added_tokens, budget_form and the template's members from the tokenizer, the
-// template and its source.
+// Fills rules, grammars, added_tokens, budget_form and the template's members from the tokenizer,
+// the template and its source.
 void derive_rules(ServedModel& model, const std::string& template_source);
 
 // How a request is sampled: its own values, else the defaults; a missing seed is drawn by the

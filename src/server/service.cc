@@ -136,6 +136,13 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/ready", &Service::get_ready},
       {"GET", "/version", &Service::get_version},
       {"GET", "/", &Service::get_page},
+      {"GET", "/app.js", &Service::get_page},
+      {"GET", "/app.css", &Service::get_page},
+      {"GET", "/app/api.js", &Service::get_page},
+      {"GET", "/app/live.js", &Service::get_page},
+      {"GET", "/app/settings.js", &Service::get_page},
+      {"GET", "/app/store.js", &Service::get_page},
+      {"GET", "/app/text.js", &Service::get_page},
   };
   return kRoutes;
 }

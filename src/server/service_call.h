@@ -40,6 +40,7 @@ struct Service::Job {
   std::shared_ptr<const ToolTable> tools;
   bool ends_at_first_call = false;
   GenerationFields fields;
+  GrammarUse grammar;  // of fields.output, compiled
   Hash128 cache_salt;
   bool is_stream = false;
   std::function<std::unique_ptr<ReplyCodec>(ReplyHead)> make_codec;

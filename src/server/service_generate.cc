@@ -197,6 +197,7 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.top_logprobs = static_cast<int32_t>(fields.n_logprobs.value_or(-1));
     work.stop_tokens = fields.stop_tokens;
     work.ignore_end_tokens = fields.ignore_end_tokens;
+    work.grammar = job.grammar;
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
@@ -222,6 +223,9 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   for (const std::vector<int32_t>& prompt : job.prompts)
     ROOST_TRY_DO(
         check_prompt_fits(static_cast<int64_t>(prompt.size()), served->engine->context_max()));
+  call.notes.param = job.fields.output.path;
+  ROOST_TRY(job.grammar, served->grammars->use_of(job.fields.output, job.starts_in_reasoning));
+  call.notes.param.clear();
   ReplyHead head = head_of(call, *served, job);
   // Prefixes are shared within one key and one salt.
   const std::string salt = call.caller.label + '\n' + job.fields.cache_salt;

@@ -38,11 +38,7 @@ Error unknown_response(std::string_view id) {
 // -----------------------------------------------------------------------------
 
 void Service::get_page(Call& call) {
-  const std::shared_ptr<const ServedModel> served = model();
-  HttpResponse response;
-  response.content_type = "text/html; charset=utf-8";
-  response.body = start_page(served ? served->ids.front() : "");
-  answer(call, std::move(response));
+  answer(call, page_response(call.request.path));
 }
 
 void Service::get_health(Call& call) {

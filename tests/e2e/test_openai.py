@@ -152,7 +152,6 @@ def test_models_are_listed_and_found(client, server):
 @pytest.mark.parametrize(
     "fields, param",
     [
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"extra": {"typical_p": 0.5}}, "typical_p"),
     ],
 )

@@ -19,6 +19,7 @@ void check(const Sample& op) {
   ROOST_CHECK(has(op.logits, DType::kF32, {n_rows, n_vocabulary}));
   ROOST_CHECK(has(op.tokens, DType::kI32, {n_rows}));
   ROOST_CHECK(op.params.size() == static_cast<size_t>(n_rows));
+  ROOST_CHECK(op.masks.empty() || op.masks.size() == op.params.size());
   ROOST_CHECK(op.n_tokens >= 1 && op.n_tokens <= n_vocabulary && op.n_tokens <= INT32_MAX);
   for (const SampleParams& p : op.params) {
     ROOST_CHECK(std::isfinite(p.temperature) && p.temperature >= 0 && p.top_k >= 0);

@@ -30,19 +30,24 @@ struct SampleParams {
 //     mix(x): x ^= x>>30; x *= 0xBF58476D1CE4E5B9; x ^= x>>27; x *= 0x94D049BB133111EB; x ^= x>>31
 // Probabilities are compared as w = e^((z - z_max)/T): prefix sums of w, in falling order, with
 // p·S, and w with min_p. S is the sum of w over what is left: partial sums of ids [4096·i,
-// 4096·(i+1)), ids ascending, added in ascending order. A logit of -inf is never drawn.
+// 4096·(i+1)), ids ascending, added in ascending order. A logit of -inf is never drawn, and an id
+// that the row's mask does not allow counts as one of -inf.
 //
 //   logits  [N, V]  f32
-//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf, or all are -inf (the step
-//   reports it)
+//   masks   per row the words of a mask in host memory, ceil(n_tokens / 32) of them: bit id % 32 of
+//           word id / 32 is set where the id may be drawn; null: all may. No masks at all: the same
+//           for every row
+//   tokens  [N]     i32; -1 where a logit of the row is NaN or +inf, masked or not, or all that are
+//           allowed are -inf (the step reports it)
 //
 // Exact: every implementation gives the same token for the same logits.
-// Workspace of the CPU kernel: 8·n_tokens bytes a thread.
+// Workspace of the CPU kernel: 12·n_tokens bytes a thread.
 struct Sample {
   Tensor logits;
   std::span<const SampleParams> params;  // N
   int64_t n_tokens = 0;
   Tensor tokens;
+  std::span<const uint32_t* const> masks;  // N or none
 };
 
 double gumbel_noise(uint64_t seed, int64_t position, int32_t id);

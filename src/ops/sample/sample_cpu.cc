@@ -287,11 +287,23 @@ int32_t draw_token(Draw& draw) {
   return winner.id();
 }
 
-int32_t sample_row(const Sample& op, int64_t row, Key* keys) {
+// The logits that the mask allows; -inf for the others.
+void copy_allowed(const float* z, const uint32_t* mask, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = ((mask[i / 32] >> (i % 32)) & 1) != 0 ? z[i] : kNone;
+}
+
+// `allowed` has room for the row's logits under a mask.
+int32_t sample_row(const Sample& op, int64_t row, Key* keys, float* allowed) {
   const auto n = static_cast<size_t>(op.n_tokens);
   const float* z = op.logits.as<float>() + row * op.logits.dim(1);
   const SampleParams& params = op.params[static_cast<size_t>(row)];
-  const float largest = HWY_DYNAMIC_DISPATCH(largest_logit)(z, n);
+  const uint32_t* mask = op.masks.empty() ? nullptr : op.masks[static_cast<size_t>(row)];
+  float largest = HWY_DYNAMIC_DISPATCH(largest_logit)(z, n);
+  if (mask != nullptr && largest > kNone) {
+    copy_allowed(z, mask, n, allowed);
+    z = allowed;
+    largest = HWY_DYNAMIC_DISPATCH(largest_logit)(z, n);
+  }
   if (!(largest > kNone)) return -1;
   if (params.temperature == 0)
     return static_cast<int32_t>(HWY_DYNAMIC_DISPATCH(next_from)(z, 0, n, largest));
@@ -302,8 +314,9 @@ int32_t sample_row(const Sample& op, int64_t row, Key* keys) {
 }  // namespace
 
 size_t sample_workspace_bytes(int64_t n_tokens_max, int n_threads) {
-  return static_cast<size_t>(n_threads) * static_cast<size_t>(n_tokens_max) * sizeof(Key) +
-         Arena::kAlign;
+  return static_cast<size_t>(n_threads) * static_cast<size_t>(n_tokens_max) *
+             (sizeof(Key) + sizeof(float)) +
+         2 * Arena::kAlign;
 }
 
 void sample_cpu(const Sample& op, CpuContext& context) {
@@ -313,9 +326,11 @@ void sample_cpu(const Sample& op, CpuContext& context) {
   const auto n_keys = static_cast<size_t>(op.n_tokens);
   const auto n_threads = static_cast<size_t>(context.pool.n_threads());
   const std::span<Key> keys = context.workspace.span<Key>(n_threads * n_keys);
+  const std::span<float> allowed = context.workspace.span<float>(n_threads * n_keys);
   int32_t* tokens = op.tokens.as<int32_t>();
   context.pool.parallel_for_with_thread(n_rows, [&](int64_t row, int thread) {
-    tokens[row] = sample_row(op, row, keys.data() + static_cast<size_t>(thread) * n_keys);
+    const size_t at = static_cast<size_t>(thread) * n_keys;
+    tokens[row] = sample_row(op, row, keys.data() + at, allowed.data() + at);
   });
 }
 

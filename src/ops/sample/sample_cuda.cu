@@ -293,6 +293,7 @@ size_t sample_cuda_scratch_bytes(int64_t vocabulary) {
 }
 
 void sample_cuda(const Sample& op, CudaContext& context) {
+  ROOST_CHECK(op.masks.empty());  // the engine hides what they hide before the call
   const DeviceArena::Scope scope(context.scratch);
   SampleCall call{.logits = f32_data(op.logits), .params = context.push(op.params)};
   call.tokens = i32_data(op.tokens);

@@ -39,10 +39,12 @@ void keep_top_p(std::vector<Candidate>& left, double top_p) {
 
 int32_t sample_row(const Sample& op, int64_t row) {
   const SampleParams& p = op.params[static_cast<size_t>(row)];
+  const uint32_t* mask = op.masks.empty() ? nullptr : op.masks[static_cast<size_t>(row)];
   std::vector<Candidate> left;
   for (int64_t id = 0; id < op.n_tokens; ++id) {
     const double z = op.logits.get(row * op.logits.dim(1) + id);
     if (std::isnan(z) || z == std::numeric_limits<double>::infinity()) return -1;
+    if (mask != nullptr && ((mask[id / 32] >> (id % 32)) & 1) == 0) continue;
     if (std::isfinite(z)) left.push_back({z, 0, static_cast<int32_t>(id)});
   }
   if (left.empty()) return -1;

@@ -20,14 +20,19 @@ struct Case {
   int64_t n_vocabulary, n_tokens;
   std::vector<double> logits;  // [rows, n_vocabulary]
   std::vector<SampleParams> params;
+  std::vector<std::vector<uint32_t>> masks = {};  // of each row, or none; an empty one: null
 };
 
 Sample arrange(const Case& c, Memory& memory) {
   const auto n_rows = static_cast<int64_t>(c.params.size());
+  std::vector<const uint32_t*> masks;
+  for (const std::vector<uint32_t>& mask : c.masks)
+    masks.push_back(mask.empty() ? nullptr : memory.list(mask).data());
   return {.logits = memory.input(DType::kF32, {n_rows, c.n_vocabulary}, c.logits),
           .params = memory.list(c.params),
           .n_tokens = c.n_tokens,
-          .tokens = memory.output(DType::kI32, {n_rows})};
+          .tokens = memory.output(DType::kI32, {n_rows}),
+          .masks = memory.list(masks)};
 }
 
 void judge(const Case& c, const Sample& got, const ReferenceRules& rules, Judge& judge) {
@@ -41,10 +46,12 @@ Case select(const Case& c, std::span<const int64_t> rows) {
   Case part = c;
   part.logits.clear();
   part.params.clear();
+  part.masks.clear();
   for (const int64_t row : rows) {
     const auto from = c.logits.begin() + row * c.n_vocabulary;
     part.logits.insert(part.logits.end(), from, from + c.n_vocabulary);
     part.params.push_back(c.params[static_cast<size_t>(row)]);
+    if (!c.masks.empty()) part.masks.push_back(c.masks[static_cast<size_t>(row)]);
   }
   return part;
 }
@@ -115,6 +122,37 @@ Case broken_rows() {
   return c;
 }
 
+// Masks from one id to nearly all, rows without one between them, and rows that they leave nothing.
+Case with_masks(Case c, uint64_t seed) {
+  const auto n_words = static_cast<size_t>(c.n_tokens + 31) / 32;
+  for (size_t row = 0; row < c.params.size(); ++row) {
+    std::vector<uint32_t> mask(row % 5 == 4 ? 0 : n_words);
+    for (size_t i = 0; i < mask.size(); ++i) {
+      const std::vector<double> draws = uniform(0, 1, 32, seed + row * 1000 + i);
+      const double share = row % 5 == 0 ? 0.002 : row % 5 == 1 ? 0.1 : 0.9;
+      for (uint32_t bit = 0; bit < 32; ++bit) mask[i] |= uint32_t{draws[bit] < share} << bit;
+    }
+    c.masks.push_back(std::move(mask));
+  }
+  c.name += " with masks";
+  return c;
+}
+
+// What a mask hides still says that the row is broken.
+Case broken_behind_masks() {
+  Case c = make(70, 66, std::vector<SampleParams>(6), 9, false);
+  for (size_t row = 0; row < 6; ++row) {
+    c.params[row].temperature = row % 2 == 0 ? 0 : 1;
+    c.masks.push_back({~0u << 8, ~0u, 1});
+    double* z = &c.logits[row * 70];
+    if (row / 2 == 0) z[3] = std::nan("");
+    if (row / 2 == 1) z[5] = kInfinity;
+    if (row / 2 == 2) std::fill_n(z + 8, 58, -kInfinity);
+  }
+  c.name = "rows broken behind their masks";
+  return c;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   uint64_t seed = 1;
@@ -124,6 +162,9 @@ std::vector<Case> cases() {
       all.push_back(make(n_vocabulary, n_tokens, many_params(), seed += 10, has_ties));
   }
   all.push_back(broken_rows());
+  all.push_back(broken_behind_masks());
+  for (const int64_t n_tokens : {5, 64, 1000})
+    all.push_back(with_masks(make(n_tokens + 9, n_tokens, many_params(), 70, n_tokens == 64), 8));
   for (const Fill fill : kFills) {
     Case c = make(515, 515, many_params(), 1, false);
     c.logits = values(fill, static_cast<int64_t>(c.logits.size()), seed++);
@@ -173,6 +214,26 @@ std::vector<Fault<Sample, Case>> faults() {
       {"greedy drawn", each([](SampleParams& p) { p.temperature += p.temperature == 0; })},
       {"position off by one", each([](SampleParams& p) { p.position += 1; })},
       {"seed ignored", each([](SampleParams& p) { p.seed = 0; })},
+      {"masks ignored", [](Case& c) { c.masks.clear(); }},
+      {"the mask of another row",
+       [](Case& c) {
+         if (!c.masks.empty()) std::rotate(c.masks.begin(), c.masks.begin() + 1, c.masks.end());
+       }},
+      {"a mask one id late",
+       [](Case& c) {
+         for (std::vector<uint32_t>& mask : c.masks)
+           for (uint32_t& word : mask) word = word << 1 | word >> 31;
+       }},
+      {"a mask's last word ignored",
+       [](Case& c) {
+         for (std::vector<uint32_t>& mask : c.masks)
+           if (!mask.empty()) mask.back() = 0;
+       }},
+      {"what a mask hides not looked at",
+       [](Case& c) {
+         for (size_t i = 0; i < c.logits.size() && !c.masks.empty(); ++i)
+           if (!(c.logits[i] < kInfinity)) c.logits[i] = 0;
+       }},
       {"the row of a neighbour", nullptr,
        [](const Sample& op) {
          if (op.tokens.dim(0) > 1) op.tokens.set(0, op.tokens.get(1));
@@ -197,6 +258,23 @@ TEST_F(SampleTest, gives_the_token_of_the_reference) {
   EXPECT_EQ(kernel_keeps_contract(kSuite, cases(), backends_), "");
 }
 
+TEST_F(SampleTest, what_a_mask_hides_is_as_if_it_were_minus_infinity) {
+  Case masked = with_masks(make(515, 500, many_params(), 21, true), 33);
+  Case plain = masked;
+  for (size_t row = 0; row < plain.params.size(); ++row) {
+    for (size_t id = 0; id < 500 && !plain.masks[row].empty(); ++id)
+      if (((plain.masks[row][id / 32] >> (id % 32)) & 1) == 0)
+        plain.logits[row * 515 + id] = -kInfinity;
+  }
+  plain.masks.clear();
+  Memory memory;
+  const Sample with = arrange(masked, memory), without = arrange(plain, memory);
+  backends_[1].run(with);
+  backends_[1].run(without);
+  for (int64_t row = 0; row < with.tokens.dim(0); ++row)
+    EXPECT_EQ(with.tokens.get(row), without.tokens.get(row)) << row;
+}
+
 TEST_F(SampleTest, gives_the_token_of_the_reference_at_the_served_vocabulary) {
   const std::vector<SampleParams> params = {
       {0, 0, 1, 0, 0, 0},          {1, 0, 1, 0, 3, 77},       {1, 20, 0.95, 0, 1, 12},
@@ -217,6 +295,7 @@ TEST_F(SampleTest, gives_a_row_the_same_token_in_any_company) {
   std::vector<Case> some = cases();
   for (Case& c : some) {  // a regrouping runs every row anew: a part of them is enough
     c.params.resize(std::min<size_t>(c.params.size(), 24));
+    if (!c.masks.empty()) c.masks.resize(c.params.size());
     c.logits.resize(c.params.size() * static_cast<size_t>(c.n_vocabulary));
   }
   EXPECT_EQ(bits_are_the_rows_own(kSuite, some, backends_), "");

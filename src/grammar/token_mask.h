@@ -1,0 +1,90 @@
+// Tokens as a tree of their bytes, and masks of token ids.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "grammar/byte_dfa.h"
+
+namespace roost {
+
+// A bit for each id: word id / 32, bit id % 32. Set: the id may be drawn.
+using TokenMask = std::vector<uint32_t>;
+
+inline void allow_token(std::span<uint32_t> mask, int32_t id) {
+  mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+}
+inline bool is_allowed(std::span<const uint32_t> mask, int32_t id) {
+  return ((mask[static_cast<size_t>(id) / 32] >> (id % 32)) & 1) != 0;
+}
+inline size_t mask_words(int64_t n_tokens) {
+  return static_cast<size_t>(n_tokens + 31) / 32;
+}
+
+// Nodes in the order of a walk; the children of a node stand behind it, up to its end.
+class TokenTree {
+ public:
+  struct Node {
+    uint8_t byte = 0;
+    uint16_t depth = 0;        // bytes before this one
+    uint32_t end = 0;          // the first node that is not below this one
+    int32_t first_token = -1;  // whose bytes end here; further ones by next_token
+  };
+
+  // Tokens without bytes are left out.
+  TokenTree(std::span<const std::string_view> bytes_of, std::span<const int32_t> ids);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  int32_t next_token(int32_t id) const { return next_token_[static_cast<size_t>(id)]; }
+  size_t depth_max() const { return depth_max_; }
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<int32_t> next_token_;  // of equal bytes; -1: none
+  size_t depth_max_ = 0;
+};
+
+// What one state of an automaton says about all tokens.
+struct StateMask {
+  TokenMask inside;                        // tokens that the automaton reads to their end
+  std::shared_ptr<const TokenTree> exits;  // those that it accepts the beginning of, and no more
+};
+
+// The tokens of a model that have text. Immutable but for a memory of masks; any thread.
+class TokenVocabulary {
+ public:
+  // bytes_of[id]: the token's bytes; empty for ids that a grammar never allows (control tokens).
+  explicit TokenVocabulary(std::vector<std::string> bytes_of);
+
+  int64_t n_tokens() const { return static_cast<int64_t>(bytes_of_.size()); }
+  std::string_view bytes_of(int32_t id) const { return bytes_of_[static_cast<size_t>(id)]; }
+  const TokenTree& tree() const { return *tree_; }
+  // Code points that begin in the token: bytes that are no continuation.
+  uint16_t n_code_points(int32_t id) const { return n_code_points_[static_cast<size_t>(id)]; }
+  uint16_t n_code_points_max() const { return n_code_points_max_; }
+  // Tokens with a backslash or a quote: what they mean to the length of a JSON string is not in
+  // their number of code points.
+  std::span<const int32_t> with_string_marks() const { return with_string_marks_; }
+
+  std::shared_ptr<const StateMask> compute_mask(const ByteDfa& dfa, int32_t state) const;
+  // The same, remembered for as long as the vocabulary lives: for automata that live as long.
+  std::shared_ptr<const StateMask> lasting_mask(const ByteDfa& dfa, int32_t state) const;
+
+ private:
+  std::vector<std::string> bytes_of_;
+  std::shared_ptr<const TokenTree> tree_;
+  std::vector<uint16_t> n_code_points_;
+  uint16_t n_code_points_max_ = 0;
+  std::vector<int32_t> with_string_marks_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<const ByteDfa*, int32_t>, std::shared_ptr<const StateMask>> masks_;
+};
+
+}  // namespace roost
