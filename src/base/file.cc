@@ -101,17 +101,16 @@ Result<void> MappedFile::make_resident() const {
 #endif
   std::atomic<size_t> next = 0;
   std::vector<Result<void>> results(kReaders);
-  {
-    std::vector<std::jthread> readers;
-    for (Result<void>& result : results) {
-      readers.emplace_back([&] {
-        for (size_t at; result && (at = next.fetch_add(kPieceBytes)) < n_bytes;) {
-          const std::span piece(data + at, std::min(kPieceBytes, n_bytes - at));
-          result = read_at(file_.get(), path_, at, piece);
-        }
-      });
-    }
+  std::vector<std::thread> readers;
+  for (Result<void>& result : results) {
+    readers.emplace_back([&] {
+      for (size_t at; result && (at = next.fetch_add(kPieceBytes)) < n_bytes;) {
+        const std::span piece(data + at, std::min(kPieceBytes, n_bytes - at));
+        result = read_at(file_.get(), path_, at, piece);
+      }
+    });
   }
+  for (std::thread& reader : readers) reader.join();
   ::mprotect(data, n_bytes, PROT_READ);
   for (Result<void>& result : results) ROOST_TRY_DO(std::move(result));
   return {};

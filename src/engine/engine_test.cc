@@ -395,10 +395,10 @@ TEST(Engine, a_deadline_ends_a_request) {
 
 TEST(Engine, a_step_allocates_nothing) {
   for (const bool has_drafter : {false, true}) {
+    std::promise<int64_t> measured;  // outlives the engine, which goes on behind the last look
+    int64_t before = 0, n_tokens = 0;
     const auto engine = make_engine(has_drafter ? small_with_drafter() : small());
     const GoldenAnswer story = golden_answers().at("story");
-    std::promise<int64_t> measured;
-    int64_t before = 0, n_tokens = 0;
     EngineRequest r = request(story.prompt, 120, 0.9, 4);
     r.ignore_end_tokens = true;
     ASSERT_TRUE(engine->submit(r, [&](const EngineEvent& event) {

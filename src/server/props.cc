@@ -66,9 +66,9 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   defaults.set("repetition_penalty", json::Value::real(model.defaults.repetition_penalty));
 
   json::Value features = json::Value::object();
-  for (const char* name :
-       {"grammar", "vision", "video", "image_urls", "disk_cache", "tls", "log_content"})
+  for (const char* name : {"vision", "video", "image_urls", "disk_cache", "tls", "log_content"})
     features.set(name, json::Value::boolean(false));
+  features.set("grammar", json::Value::boolean(true));
   features.set("keys", json::Value::boolean(options.has_keys));
 
   const int64_t context = model.engine->context_max();

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "device/cpu/simd.h"
+#include "ops/quant_linear/accumulators.h"
 #include "ops/quant_linear/product_cpu.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,7 +36,6 @@ using LaneIndices = decltype(hn::SetTableIndices(DF(), static_cast<const int32_t
 #define ROOST_INLINE __attribute__((always_inline))
 
 constexpr int kLanesMax = HWY_MAX_BYTES / 4;  // 32-bit lanes
-constexpr int kRowsPerPass = 8;               // rows that share one unpacking
 // Outputs that share the loads of so many rows: the accumulators and the unpacked codes of all must
 // fit the registers.
 constexpr int outputs_per_pass(int n_rows) {
@@ -94,23 +94,6 @@ HWY_INLINE hn::Vec<DI16> sub_vector(hn::Vec<DU16> packed) {
   if constexpr (kSub == 0) return hn::BitCast(di16, hn::And(packed, mask));
   return hn::BitCast(di16, hn::And(hn::ShiftRight<kSub * kBits>(packed), mask));
 }
-
-// f32 accumulators. Arrays of vectors are not allowed for sizeless types, so sixteen names stand
-// for them; unused ones cost nothing.
-template <int kN>
-struct Accumulators {
-  hn::Vec<DF> a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15;
-
-  template <class Function>
-  HWY_INLINE void each(const Function& f) {
-    f(0, a0);
-    if constexpr (kN > 1) f(1, a1);
-    if constexpr (kN > 2) f(2, a2), f(3, a3);
-    if constexpr (kN > 4) f(4, a4), f(5, a5), f(6, a6), f(7, a7);
-    if constexpr (kN > 8) f(8, a8), f(9, a9), f(10, a10), f(11, a11);
-    if constexpr (kN > 8) f(12, a12), f(13, a13), f(14, a14), f(15, a15);
-  }
-};
 
 // The codes of one vector, unpacked once for all rows.
 template <int kC>
@@ -313,56 +296,9 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
   }
 }
 
-// One plain weight row: f32 products in lane order, vectors ascending.
-template <bool kIsBf16, int kRows>
-void plain_row(const uint8_t* w, int64_t n_in, const float* const* x, float* y) {
-  const DF df;
-  const int64_t n = static_cast<int64_t>(lanes());
-  Accumulators<kRows> acc;
-  acc.each([&](int, hn::Vec<DF>& a) HWY_ATTR { a = hn::Zero(df); });
-  const auto add = [&](const uint8_t* weights, int64_t i) HWY_ATTR {
-    hn::Vec<DF> v;
-    if constexpr (kIsBf16) {
-      v = load_bf16(df, weights);
-    } else {
-      v = hn::LoadU(df, reinterpret_cast<const float*>(weights));
-    }
-    acc.each([&](int r, hn::Vec<DF>& a)
-                 HWY_ATTR { a = hn::MulAdd(v, hn::LoadU(df, x[r] + i), a); });
-  };
-  constexpr int64_t kBytes = kIsBf16 ? 2 : 4;
-  int64_t i = 0;
-  for (; i + n <= n_in; i += n) add(w + i * kBytes, i);
-  if (i < n_in) {
-    alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
-    std::memcpy(padded, w + i * kBytes, static_cast<size_t>((n_in - i) * kBytes));
-    add(padded, i);
-  }
-  acc.each([&](int r, hn::Vec<DF>& a) HWY_ATTR { y[r] = hn::GetLane(hn::SumOfLanes(df, a)); });
-}
-
-template <bool kIsBf16, int kRows>
-void plain_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
-                const int32_t* row_ids, float* out, int64_t out_stride) {
-  const float* values[kRows];
-  for (int r = 0; r < kRows; ++r) values[r] = x.plain + row_ids[r] * x.stride;
-  const int64_t row_bytes = w.n_in * (kIsBf16 ? 2 : 4);
-  for (int64_t o = 0; o < n_out; ++o) {
-    float y[kRows];
-    plain_row<kIsBf16, kRows>(
-        reinterpret_cast<const uint8_t*>(w.codes) + (out_begin + o) * row_bytes, w.n_in, values, y);
-    for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r];
-  }
-}
-
 template <int kRows>
 void tile_of_rows(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
                   const int32_t* row_ids, float* out, int64_t out_stride, std::byte* scratch) {
-  if (w.format == QuantMatrix::Format::kPlain) {
-    if (w.dtype == DType::kBF16)
-      return plain_tile<true, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
-    return plain_tile<false, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride);
-  }
   switch (x.codes_per_lane) {
     case 8:
       return affine_tile<8, kRows>(w, out_begin, n_out, x, row_ids, out, out_stride, scratch);
@@ -421,6 +357,8 @@ void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const 
                   const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride,
                   std::byte* scratch) {
   ROOST_DCHECK(x.fits(w));
+  if (w.format == QuantMatrix::Format::kPlain)
+    return plain_product_tile(w, out_begin, n_out, x, row_ids, n_rows, out, out_stride);
   HWY_DYNAMIC_DISPATCH(product_tile_target)(w, out_begin, n_out, x, row_ids, n_rows, out,
                                             out_stride, scratch);
 }

@@ -44,6 +44,10 @@ void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const 
                   const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride,
                   std::byte* scratch);
 size_t product_scratch_bytes(int64_t n_in_max);
+// The part of product_tile that multiplies plain weights.
+void plain_product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out,
+                        const ProductRows& x, const int32_t* row_ids, int64_t n_rows, float* out,
+                        int64_t out_stride);
 
 // out[i] = silu(gate[i])·up[i], silu(g) = g / (1 + e^-g), within 2^-20 relative; out may be gate.
 void swiglu_values(const float* gate, const float* up, int64_t n, float* out);
