@@ -67,6 +67,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", fmt::format("roost {}", kVersion));
   app.require_subcommand(1);
   app.set_config("--config", "", "file of flags, in a section [serve]; the command line wins");
+  app.allow_config_extras(CLI::config_extras_mode::error);  // an unknown flag in it is refused
   bool prints_config = false;
   CLI::App* serve = nullptr;
   for (const CommandName& command : kCommands) {
@@ -83,6 +84,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
     }
     add_flags(*sub, command.command, out.flags);
     if (command.command == kServe) {
+      sub->allow_config_extras(CLI::config_extras_mode::error);
       sub->fallthrough();  // --config belongs to the program
       sub->add_flag("--print-config", prints_config, "print the flags as such a file, and end");
       serve = sub;
