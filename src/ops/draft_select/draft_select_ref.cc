@@ -14,6 +14,10 @@ struct Candidate {
   double logit, score = 0, weight = 0;
 };
 
+bool comes_before(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
 // The k largest of a row; none when the row is not sound.
 std::vector<Candidate> candidates_of(const DraftSelect& op, int64_t row) {
   std::vector<Candidate> all;
@@ -22,8 +26,7 @@ std::vector<Candidate> candidates_of(const DraftSelect& op, int64_t row) {
     if (std::isnan(z) || z == std::numeric_limits<double>::infinity()) return {};
     all.push_back({static_cast<int32_t>(id), z});
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  std::sort(all.begin(), all.end(), comes_before);
   all.resize(static_cast<size_t>(op.ids.dim(1)));
   if (std::isinf(all.back().logit)) return {};
   return all;
@@ -42,8 +45,9 @@ double score_of(const DraftSelect& op, const Candidate& c, int64_t row, int32_t 
 }
 
 int32_t draw(std::vector<Candidate> left, const SampleParams& p, int64_t position) {
-  std::stable_sort(left.begin(), left.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+  std::sort(left.begin(), left.end(), [](const Candidate& a, const Candidate& b) {
+    return a.score != b.score ? a.score > b.score : comes_before(a, b);
+  });
   if (p.temperature == 0) return left[0].id;
   if (p.top_k > 0 && static_cast<size_t>(p.top_k) < left.size())
     left.resize(static_cast<size_t>(p.top_k));
