@@ -85,6 +85,17 @@ std::vector<Cell> cells() {
 
 INSTANTIATE_TEST_SUITE_P(All, Behaviour, testing::ValuesIn(cells()), cell_name);
 
+// What raw text, as of Completions, does not have: reasoning and calls.
+class BehaviourOfParts : public Behaviour {};
+
+std::vector<Cell> cells_of_parts() {
+  std::vector<Cell> out = cells();
+  std::erase_if(out, [](const Cell& cell) { return cell.dialect == Dialect::kCompletions; });
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BehaviourOfParts, testing::ValuesIn(cells_of_parts()), cell_name);
+
 const std::string kCall =
     "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n"
     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
@@ -105,8 +116,7 @@ TEST_P(Behaviour, S33_reasoning_and_content_without_a_call) {
   EXPECT_EQ(reply.n_prompt, static_cast<int64_t>(fake_.engine->last_request().prompt.size()));
 }
 
-TEST_P(Behaviour, S36_two_calls_in_one_reply) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no calls";
+TEST_P(BehaviourOfParts, S36_two_calls_in_one_reply) {
   serve(says("why\n</think>\n\nI look.\n\n" + kCall + "\n" + kOtherCall));
   const ToldReply reply = told(thinking() + "," + tools());
   EXPECT_EQ(reply.reasoning, "why");
@@ -116,8 +126,7 @@ TEST_P(Behaviour, S36_two_calls_in_one_reply) {
   EXPECT_EQ(reply.finish, called());
 }
 
-TEST_P(Behaviour, S36_no_parallel_calls_end_the_reply_after_the_first) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no calls";
+TEST_P(BehaviourOfParts, S36_no_parallel_calls_end_the_reply_after_the_first) {
   serve(says(kCall + "\n" + kOtherCall));
   const std::string one = dialect() == Dialect::kMessages
                               ? R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true})"
@@ -127,8 +136,7 @@ TEST_P(Behaviour, S36_no_parallel_calls_end_the_reply_after_the_first) {
   EXPECT_EQ(reply.finish, called());
 }
 
-TEST_P(Behaviour, S37_with_the_choice_none_no_call_is_found) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no calls";
+TEST_P(BehaviourOfParts, S37_with_the_choice_none_no_call_is_found) {
   serve(says(kCall));
   const std::string none = dialect() == Dialect::kMessages ? R"("tool_choice":{"type":"none"})"
                                                            : R"("tool_choice":"none")";
@@ -138,8 +146,7 @@ TEST_P(Behaviour, S37_with_the_choice_none_no_call_is_found) {
   EXPECT_EQ(reply.finish, ended());
 }
 
-TEST_P(Behaviour, S37_names_that_are_not_offered_are_refused) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no calls";
+TEST_P(BehaviourOfParts, S37_names_that_are_not_offered_are_refused) {
   serve(says("x"));
   const std::string named =
       dialect() == Dialect::kMessages ? R"("tool_choice":{"type":"tool","name":"other"})"
@@ -156,8 +163,7 @@ TEST_P(Behaviour, S38_without_thinking_all_text_is_content) {
   EXPECT_EQ(reply.reasoning, "");
 }
 
-TEST_P(Behaviour, S39_a_reply_cut_in_reasoning_is_all_reasoning) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no reasoning";
+TEST_P(BehaviourOfParts, S39_a_reply_cut_in_reasoning_is_all_reasoning) {
   serve(says("I think about this for a long while"));
   const ToldReply reply = told(thinking() + "," + max_tokens_member(dialect(), 4));
   EXPECT_EQ(reply.content, "");
@@ -166,8 +172,7 @@ TEST_P(Behaviour, S39_a_reply_cut_in_reasoning_is_all_reasoning) {
   EXPECT_EQ(reply.finish, cut());
 }
 
-TEST_P(Behaviour, S36_a_call_that_is_cut_leaves_arguments_that_parse) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no calls";
+TEST_P(BehaviourOfParts, S36_a_call_that_is_cut_leaves_arguments_that_parse) {
   const std::string begin = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOs";
   serve(says(kCall));
   const auto n = static_cast<int>(fledgling_tokenizer().encode(begin).size());
@@ -268,8 +273,7 @@ TEST_P(Behaviour, S53_penalties_and_biases_reach_the_engine) {
   EXPECT_EQ(adjust.bias, (std::vector<std::pair<int32_t, double>>{{7, kNeverBias}}));
 }
 
-TEST_P(Behaviour, S40_a_budget_of_reasoning_reaches_the_engine_in_every_spelling) {
-  if (!has_parts()) GTEST_SKIP() << "not applicable: raw text has no reasoning";
+TEST_P(BehaviourOfParts, S40_a_budget_of_reasoning_reaches_the_engine_in_every_spelling) {
   serve(says("x"));
   for (const char* spelling :
        {R"("thinking_budget":64)", R"("reasoning_budget":64)", R"("thinking_token_budget":64)",
