@@ -3,6 +3,7 @@
 import re
 import sys
 
+from generated_page import write_or_check
 from source_files import ROOT
 
 TABLE = ROOT / "src/base/refusals.def"
@@ -33,16 +34,5 @@ def page():
     return "\n".join(lines) + "\n"
 
 
-def main():
-    text = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    print("docs/REFUSALS.md is stale: run tools/make_refusals_md.py")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page(), "make_refusals_md.py"))

@@ -7,29 +7,12 @@
 #include "base/limits.h"
 #include "server/chat_messages.h"
 #include "server/generation_fields.h"
+#include "server/openai_common.h"
 #include "server/tools.h"
 
 namespace roost {
 
 namespace {
-
-Result<void> read_stream_options(Fields& body, ChatRequest& out) {
-  ROOST_TRY(const std::optional<bool> stream, body.boolean("stream"));
-  out.is_stream = stream.value_or(false);
-  ROOST_TRY(const json::Value* value, body.object("stream_options"));
-  if (value == nullptr) return {};
-  ROOST_TRY(Fields options, Fields::open(*value, body.pointer_of("stream_options"), body.notes()));
-  ROOST_TRY(const std::optional<bool> usage, options.boolean("include_usage"));
-  ROOST_TRY(const std::optional<bool> running, options.boolean("continuous_usage_stats"));
-  if (!out.is_stream) {
-    body.ignore("stream_options");
-    return {};
-  }
-  out.include_usage = usage.value_or(false);
-  out.has_running_usage = running.value_or(false);
-  options.ignore_rest();
-  return {};
-}
 
 // The probabilities of this dialect: a switch and a number.
 Result<void> read_logprobs(Fields& body, GenerationFields& out) {
@@ -53,7 +36,10 @@ Result<ChatRequest> parse_openai_chat(std::string_view body, const RequestRules&
   ROOST_TRY(out.model, read_model_name(fields, rules));
   ROOST_TRY(out.messages, read_messages(fields));
   ROOST_TRY(out.tools, read_chat_tools(fields));
-  ROOST_TRY_DO(read_stream_options(fields, out));
+  ROOST_TRY(const StreamFields stream, read_stream_fields(fields));
+  out.is_stream = stream.is_stream;
+  out.include_usage = stream.include_usage;
+  out.has_running_usage = stream.has_running_usage;
   ROOST_TRY(const ToolChoice choice, read_tool_choice(fields));
   ROOST_TRY_DO(apply_tool_choice(fields, choice, out));
   ROOST_TRY(const std::optional<bool> parallel, fields.boolean("parallel_tool_calls"));

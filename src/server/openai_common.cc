@@ -8,6 +8,25 @@
 
 namespace roost {
 
+Result<StreamFields> read_stream_fields(Fields& body) {
+  StreamFields out;
+  ROOST_TRY(const std::optional<bool> stream, body.boolean("stream"));
+  out.is_stream = stream.value_or(false);
+  ROOST_TRY(const json::Value* value, body.object("stream_options"));
+  if (value == nullptr) return out;
+  ROOST_TRY(Fields options, Fields::open(*value, body.pointer_of("stream_options"), body.notes()));
+  ROOST_TRY(const std::optional<bool> usage, options.boolean("include_usage"));
+  ROOST_TRY(const std::optional<bool> running, options.boolean("continuous_usage_stats"));
+  if (!out.is_stream) {
+    body.ignore("stream_options");
+    return out;
+  }
+  out.include_usage = usage.value_or(false);
+  out.has_running_usage = running.value_or(false);
+  options.ignore_rest();
+  return out;
+}
+
 std::string openai_finish_reason(const FinishedChoice& choice) {
   if (is_length(choice.end.cause)) return "length";
   const bool is_stop =

@@ -1,4 +1,4 @@
-// What Chat and Completions print alike.
+// What Chat and Completions read and print alike.
 #pragma once
 
 #include <span>
@@ -7,8 +7,15 @@
 
 #include "base/json.h"
 #include "server/reply_codec.h"
+#include "server/request_fields.h"
 
 namespace roost {
+
+// `stream` and `stream_options`.
+struct StreamFields {
+  bool is_stream = false, include_usage = false, has_running_usage = false;
+};
+Result<StreamFields> read_stream_fields(Fields& body);
 
 // "stop", "length", "tool_calls".
 std::string openai_finish_reason(const FinishedChoice& choice);

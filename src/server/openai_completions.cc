@@ -86,24 +86,6 @@ Result<void> read_prompts(Fields& body, const RequestRules& rules, CompletionReq
   return {};
 }
 
-Result<void> read_stream(Fields& body, CompletionRequest& out) {
-  ROOST_TRY(const std::optional<bool> stream, body.boolean("stream"));
-  out.is_stream = stream.value_or(false);
-  ROOST_TRY(const json::Value* value, body.object("stream_options"));
-  if (value == nullptr) return {};
-  ROOST_TRY(Fields options, Fields::open(*value, body.pointer_of("stream_options"), body.notes()));
-  ROOST_TRY(const std::optional<bool> usage, options.boolean("include_usage"));
-  ROOST_TRY(const std::optional<bool> running, options.boolean("continuous_usage_stats"));
-  if (!out.is_stream) {
-    body.ignore("stream_options");
-    return {};
-  }
-  out.include_usage = usage.value_or(false);
-  out.has_running_usage = running.value_or(false);
-  options.ignore_rest();
-  return {};
-}
-
 int64_t n_code_points(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
@@ -300,7 +282,10 @@ Result<CompletionRequest> parse_openai_completion(std::string_view body, const R
   out.parses_special = special.value_or(true);
   ROOST_TRY(const std::optional<bool> echo, fields.boolean("echo"));
   out.echoes = echo.value_or(false);
-  ROOST_TRY_DO(read_stream(fields, out));
+  ROOST_TRY(const StreamFields stream, read_stream_fields(fields));
+  out.is_stream = stream.is_stream;
+  out.include_usage = stream.include_usage;
+  out.has_running_usage = stream.has_running_usage;
   FieldNames names;
   names.has_n = true;
   names.shows_special_tokens = true;
