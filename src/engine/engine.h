@@ -63,8 +63,9 @@ struct EngineEvent {
   // whose rows were not run because the prefix cache had them.
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
-  int64_t gap_max_ns = 0;  // longest silence between two kTokens events
-  DraftFigures drafts;     // kFinished
+  int64_t gap_max_ns = 0;       // longest silence between two kTokens events
+  DraftFigures drafts;          // kFinished
+  bool has_found_loop = false;  // kFinished: reasoning was closed because it repeated itself
 };
 
 // Called on the engine thread; must not block or call the engine.

@@ -63,6 +63,7 @@ struct ObjectRule {
 };
 
 struct ArrayRule {
+  Punctuation punctuation;
   std::vector<RuleId> first_items;
   RuleId items = kNoRule;  // those behind; kNoRule: none
   uint32_t min = 0, max = kUnbounded;
@@ -86,13 +87,18 @@ struct Rule {
 
 struct Automaton {
   std::vector<Rule> rules;
-  Punctuation punctuation;
   RuleId root = kNoRule;
   RuleId root_behind_reasoning = kNoRule;  // free text to </think>, newlines, then the root
   uint32_t levels_max = limits::kValueDepthMax;
 
   size_t n_bytes() const;
+  RuleId add(Rule rule);
+  void set_root(RuleId rule);         // and the one behind reasoning
+  void let_reasoning_be_the_whole();  // the turn may end in it
 };
+
+// What one of the two accepts.
+Automaton either(Automaton first, Automaton second);
 
 // Builds an automaton rule by rule.
 class AutomatonBuilder {
@@ -102,7 +108,7 @@ class AutomatonBuilder {
   GrammarBudget& budget() { return budget_; }
   std::vector<Rule>& rules() { return automaton_.rules; }
   Rule& rule(RuleId id) { return automaton_.rules[id]; }
-  const Punctuation& punctuation() const { return automaton_.punctuation; }
+  const Punctuation& punctuation() const { return punctuation_; }
 
   Result<RuleId> reserve();  // satisfied by nothing until it is set
   Result<RuleId> add(Rule rule);
@@ -128,6 +134,7 @@ class AutomatonBuilder {
 
   GrammarBudget& budget_;
   Automaton automaton_;
+  Punctuation punctuation_;
 };
 
 }  // namespace roost

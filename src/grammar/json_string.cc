@@ -62,13 +62,17 @@ DfaPtr make_any_string() {
   add_unicode_escape(nfa, nfa.add_text(escape, "u"), inside);
   nfa.accept(nfa.add_text(inside, "\""), 0);
   GrammarBudget budget;
-  return std::make_shared<const ByteDfa>(nfa.determinize(budget).value());
+  ByteDfa dfa = nfa.determinize(budget).value();
+  dfa.is_lasting = true;
+  return std::make_shared<const ByteDfa>(std::move(dfa));
 }
 
 DfaPtr make_any_key() {
   GrammarBudget budget;
   const RegexOptions options{.form = TextForm::kJsonString, .is_search = true};
-  return std::make_shared<const ByteDfa>(compile_regex("", options, budget).value());
+  ByteDfa dfa = compile_regex("", options, budget).value();
+  dfa.is_lasting = true;
+  return std::make_shared<const ByteDfa>(std::move(dfa));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "base/check.h"
-#include "grammar/json_string.h"
 
 namespace roost {
 
@@ -37,8 +36,7 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenVocabulary> voc
 
 std::shared_ptr<const StateMask> Grammar::state_mask(const ByteDfa& dfa, int32_t state) const {
   if (dfa.n_bytes_from(state) < kWideBytes) return nullptr;
-  if (&dfa == any_string_dfa().get() || &dfa == any_key_dfa().get())
-    return vocabulary_->lasting_mask(dfa, state);
+  if (dfa.is_lasting) return vocabulary_->lasting_mask(dfa, state);
   const std::lock_guard lock(mutex_);
   const auto found = masks_.find({&dfa, state});
   if (found != masks_.end()) return found->second;
@@ -250,7 +248,7 @@ void GrammarMatcher::run_enter(const Task& task, Place& to) {
                                          .rule = task.rule,
                                          .parent = task.parent});
       return enter(
-          is_object ? rule.object->punctuation.open_object : automaton_.punctuation.open_array,
+          is_object ? rule.object->punctuation.open_object : rule.array->punctuation.open_array,
           inside, level);
     }
   }
@@ -381,7 +379,7 @@ bool GrammarMatcher::has_usable(const Frame& members, const KeyNode& node) const
 
 void GrammarMatcher::resume_items(const Frame& frame) {
   const ArrayRule& array = *automaton_.rules[frame.rule].array;
-  const Punctuation& p = automaton_.punctuation;
+  const Punctuation& p = array.punctuation;
   const bool is_first = frame.counter == 0;
   if (frame.counter >= array.min)
     enter(is_first ? p.close_empty_array : p.close_array, frame.parent,

@@ -45,6 +45,8 @@ std::string_view detail_of(FinishCause cause) {
   switch (cause) {
     case FinishCause::kEos:
       return "eos";
+    case FinishCause::kGrammarEnd:
+      return "grammar_end";
     case FinishCause::kStopString:
       return "stop_string";
     case FinishCause::kStopToken:
@@ -190,8 +192,10 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   out.set("accepted_per_position", std::move(accepted));
   out.set("draft_ms", ms(static_cast<double>(drafts.draft_ns) / 1e6));
   out.set("cached_from", json::Value::string(counts.n_cached > 0 ? "ram" : "none"));
-  out.set("replayed_tokens", json::Value::integer(0));
-  out.set("loop_guard", json::Value::boolean(false));
+  out.set("replayed_tokens", json::Value::integer(head.n_replayed));
+  out.set("loop_guard", each(n, [&](size_t i) {
+            return json::Value::boolean(choices[i].end.finished.has_found_loop);
+          }));
   return out;
 }
 

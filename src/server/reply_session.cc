@@ -8,9 +8,7 @@ namespace roost {
 
 ReplySession::ReplySession(ReplySetup setup) : setup_(std::move(setup)) {
   choices_.reserve(setup_.choices.size());
-  for (ChoiceSetup& choice : setup_.choices)
-    choices_.emplace_back(setup_.model->tokenizer, std::move(choice.reply),
-                          choice.is_max_tokens_clamped);
+  for (ChoiceSetup& choice : setup_.choices) choices_.emplace_back(setup_.model->tokenizer, choice);
 }
 
 Result<void> ReplySession::submit(size_t idx) {
@@ -123,7 +121,9 @@ ReplyEnd ReplySession::end_of(const Choice& choice, const EngineEvent& event) co
   } else if (event.finish == Finish::kEndToken) {
     const std::vector<int32_t>& own = setup_.stop_tokens;
     const bool is_own = std::find(own.begin(), own.end(), event.end_token) != own.end();
-    end.cause = is_own ? FinishCause::kStopToken : FinishCause::kEos;
+    end.cause = is_own            ? FinishCause::kStopToken
+                : choice.is_bound ? FinishCause::kGrammarEnd
+                                  : FinishCause::kEos;
     if (is_own) end.stop_token = event.end_token;
   } else {
     const bool is_context = event.finish == Finish::kContext || choice.is_max_tokens_clamped;
@@ -161,6 +161,7 @@ void ReplySession::end_choice(Choice& choice, size_t idx) {
     choice.end->cause = FinishCause::kStopString;  // it showed in what was held
     choice.end->stop_string = *choice.machine.matched_stop();
   }
+  if (setup_.on_choice) setup_.on_choice({&choice.machine, *choice.end});
   if (!setup_.is_stream) return;
   const bool is_last = n_ended_ == choices_.size();
   std::string bytes = setup_.codec->piece_events(idx, rest, choice.machine);

@@ -329,13 +329,17 @@ Result<json::Value> Service::apply_template(Call& call) {
   } else {
     ROOST_TRY(request, parse_openai_chat(body, served->rules, call.notes));
   }
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request));
   json::Value out = json::Value::object();
   out.set("prompt", json::Value::string(prompt.text));
   out.set("token_ids", ids_value(prompt.tokens));
   out.set("starts_in_reasoning", json::Value::boolean(prompt.starts_in_reasoning));
-  out.set("snapshot_places", json::Value::array());
-  out.set("replayed_spans", json::Value::array());
+  json::Value places = json::Value::array(), spans = json::Value::array();
+  for (const int64_t place : prompt.places) places.push(json::Value::integer(place));
+  for (const auto& [from, to] : prompt.replayed)
+    spans.push(json::Value::array({json::Value::integer(from), json::Value::integer(to)}));
+  out.set("snapshot_places", std::move(places));
+  out.set("replayed_spans", std::move(spans));
   return out;
 }
 
@@ -343,7 +347,7 @@ Result<json::Value> Service::count_messages(Call& call) {
   ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
   ROOST_TRY(const ChatRequest request,
             parse_anthropic_messages(call.request.body, served->rules, call.notes));
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request));
   json::Value out = json::Value::object();
   out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));
   return out;
@@ -356,7 +360,7 @@ Result<json::Value> Service::count_responses(Call& call) {
   };
   ROOST_TRY(const ResponsesRequest request,
             parse_openai_responses(call.request.body, served->rules, find, call.notes));
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request.chat, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request.chat));
   json::Value out = json::Value::object();
   out.set("object", json::Value::string("response.input_tokens"));
   out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));
