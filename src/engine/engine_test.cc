@@ -3,35 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
-#include <new>
 #include <random>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "tests/count_allocations.h"
 #include "tests/model_run.h"
-
-// Counts what the calling thread allocates, so that a test can prove that a step allocates nothing.
-namespace {
-thread_local int64_t n_allocations = 0;
-}  // namespace
-
-// Not inlined, or g++ sees malloc's pointer reach delete and warns.
-[[gnu::noinline]] void* operator new(size_t n) {
-  ++n_allocations;
-  if (void* p = std::malloc(n)) return p;
-  std::abort();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
 
 namespace roost {
 namespace {

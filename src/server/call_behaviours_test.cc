@@ -209,10 +209,9 @@ TEST_P(CallBehaviour, S29_an_argument_that_speaks_of_closing_tags_is_one_text) {
 
 TEST_P(CallBehaviour, S30_values_keep_their_newlines) {
   const std::string schema = R"({"type":"object","properties":{"a":{"type":"string"}}})";
-  for (const auto& [value, told_as] : {std::pair<std::string, std::string>{"a", "a"},
-                                       {"a\n", "a\\n"},
-                                       {"\n\na\n\n", "\\n\\na\\n\\n"},
-                                       {"", ""}})
+  const std::pair<std::string, std::string> kRows[] = {
+      {"a", "a"}, {"a\n", "a\\n"}, {"\n\na\n\n", "\\n\\na\\n\\n"}, {"", ""}};
+  for (const auto& [value, told_as] : kRows)
     EXPECT_EQ(arguments_of(call_of("a", value), schema), object_of('"' + told_as + '"'));
   const ToldReply reply = told(off_ + tools_of(schema));
   EXPECT_EQ(reply.content, "");
@@ -257,8 +256,8 @@ TEST_P(CallBehaviour, S34_a_long_text_leaves_as_it_is_written) {
   exchange->wait();
   if (!GetParam().is_stream) return;
   const size_t n_tokens = fledgling_tokenizer().encode(call_of("a", text)).size();
-  // Few tokens are held back: every piece of a line leaves with its token.
-  EXPECT_GT(stream_events(exchange->bytes()).size(), n_tokens * 9 / 10);
+  // Only a newline waits for what comes behind it; all else leaves with its token.
+  EXPECT_GT(stream_events(exchange->bytes()).size(), n_tokens / 2);
 }
 
 TEST_P(CallBehaviour, S35_arguments_are_typed_by_schema) {

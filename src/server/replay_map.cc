@@ -1,5 +1,6 @@
 #include "server/replay_map.h"
 
+#include <iterator>
 #include <span>
 #include <utility>
 
