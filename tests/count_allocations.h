@@ -1,5 +1,5 @@
-// Counts what the calling thread allocates, so that a test can prove that something allocates nothing.
-// For one source of a test program: it replaces the program's operator new.
+// Counts what the calling thread allocates, so that a test can prove that something allocates
+// nothing. For one source of a test program: it replaces the program's operator new.
 #pragma once
 
 #include <cstdint>

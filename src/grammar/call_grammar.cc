@@ -46,12 +46,23 @@ Result<ByteDfa> value_text(GrammarBudget& budget) {
   return until_found(nfa, budget);
 }
 
+DfaPtr lasting(Result<ByteDfa> dfa) {
+  dfa->is_lasting = true;
+  return std::make_shared<const ByteDfa>(*std::move(dfa));
+}
+
 const DfaPtr& value_text_dfa() {
   static const DfaPtr kDfa = [] {
     GrammarBudget budget;
-    ByteDfa dfa = value_text(budget).value();
-    dfa.is_lasting = true;
-    return std::make_shared<const ByteDfa>(std::move(dfa));
+    return lasting(value_text(budget));
+  }();
+  return kDfa;
+}
+
+const DfaPtr& any_parameter_dfa() {
+  static const DfaPtr kDfa = [] {
+    GrammarBudget budget;
+    return lasting(compile_regex("<parameter=[^<>\\n\\r ][^<>\\n\\r]{0,63}>", {}, budget));
   }();
   return kDfa;
 }
@@ -65,6 +76,12 @@ class CallCompiler {
     ROOST_TRY(value_end_, builder_.add_literal(kValueEnd));
     ROOST_TRY(text_, builder_.add_bytes(value_text_dfa()));
     ROOST_TRY(newline_, builder_.add_literal("\n"));
+    Punctuation& p = punctuation_;
+    ROOST_TRY(p.open_object, builder_.add_literal(""));
+    ROOST_TRY(p.close_object, builder_.add_literal("</function>\n</tool_call>"));
+    p.comma = p.open_object;
+    p.colon = newline_;
+    p.close_empty_object = p.close_object;
     for (size_t i = 0; i < tools.size(); ++i) {
       const Result<RuleId> parameters = parameters_of(i, tools[i]);
       if (!parameters)
@@ -236,18 +253,11 @@ class CallCompiler {
       add(name, is_closed ? never : text_);
     }
     if (!is_closed) {
-      ROOST_TRY(ByteDfa any,
-                compile_regex("<parameter=[^<>\\n\\r ][^<>\\n\\r]{0,63}>", {}, builder_.budget()));
-      object.other_keys = std::make_shared<const ByteDfa>(std::move(any));
+      object.other_keys = any_parameter_dfa();
       object.other_values = {text_};
     }
     object.is_unordered = object.properties.size() <= kUnorderedMax;
-    Punctuation& p = object.punctuation;
-    ROOST_TRY(p.open_object, builder_.add_literal(""));
-    p.comma = p.open_object;
-    p.colon = newline_;
-    ROOST_TRY(p.close_object, builder_.add_literal("</function>\n</tool_call>"));
-    p.close_empty_object = p.close_object;
+    object.punctuation = punctuation_;
     return builder_.add_object(std::move(object), keys);
   }
 
@@ -286,6 +296,7 @@ class CallCompiler {
   AutomatonBuilder& builder_;
   std::vector<UnenforcedPlace>* unenforced_;
   RuleId value_end_ = kNoRule, text_ = kNoRule, newline_ = kNoRule;
+  Punctuation punctuation_;    // of calls: tags for brackets, line ends for colons
   std::vector<RuleId> rests_;  // of each tool: what stands behind its name
 };
 
