@@ -22,13 +22,12 @@ size_t Automaton::n_bytes() const {
   return n;
 }
 
-namespace {
-
-// What no reply is the first to need: made once.
-DfaPtr lasting(Result<ByteDfa> dfa) {
+DfaPtr lasting_dfa(Result<ByteDfa> dfa) {
   dfa->is_lasting = true;
   return std::make_shared<const ByteDfa>(*std::move(dfa));
 }
+
+namespace {
 
 ByteNfa closing_marker() {
   ByteNfa nfa;
@@ -53,11 +52,11 @@ RuleId Automaton::add(Rule rule) {
 void Automaton::set_root(RuleId rule) {
   static const DfaPtr kReasoning = [] {
     GrammarBudget budget;
-    return lasting(until_found(closing_marker(), budget));
+    return lasting_dfa(until_found(closing_marker(), budget));
   }();
   static const DfaPtr kNewlines = [] {
     GrammarBudget budget;
-    return lasting(compile_regex("\\n{0,2}", {}, budget));
+    return lasting_dfa(compile_regex("\\n{0,2}", {}, budget));
   }();
   root = rule;
   Rule whole{.kind = RuleKind::kSequence};
@@ -69,7 +68,7 @@ void Automaton::set_root(RuleId rule) {
 void Automaton::let_reasoning_be_the_whole() {
   static const DfaPtr kOpen = [] {
     GrammarBudget budget;
-    return lasting(without_finds(closing_marker(), budget));
+    return lasting_dfa(without_finds(closing_marker(), budget));
   }();
   Rule any{.kind = RuleKind::kChoice};
   any.height = 0;
@@ -97,11 +96,13 @@ Automaton either(Automaton first, Automaton second) {
   for (Rule& rule : second.rules) {
     move_ids(rule.children, by);
     if (rule.object) {
+      rule.object = std::make_shared<ObjectRule>(*rule.object);
       move_ids(rule.object->other_values, by);
       move_ids(rule.object->punctuation, by);
       for (ObjectRule::Property& property : rule.object->properties) property.value += by;
     }
     if (rule.array) {
+      rule.array = std::make_shared<ArrayRule>(*rule.array);
       move_ids(rule.array->first_items, by);
       move_ids(rule.array->distinct_items, by);
       move_ids(rule.array->punctuation, by);

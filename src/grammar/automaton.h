@@ -15,6 +15,9 @@ namespace roost {
 using RuleId = uint32_t;
 using DfaPtr = std::shared_ptr<const ByteDfa>;
 
+// One object for the life of the program; masks of its states are kept as long.
+DfaPtr lasting_dfa(Result<ByteDfa> dfa);
+
 inline constexpr uint32_t kUnbounded = UINT32_MAX;
 inline constexpr RuleId kNoRule = UINT32_MAX;
 inline constexpr uint32_t kEndless = UINT32_MAX;  // the height of a rule that nothing satisfies

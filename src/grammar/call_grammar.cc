@@ -46,15 +46,10 @@ Result<ByteDfa> value_text(GrammarBudget& budget) {
   return until_found(nfa, budget);
 }
 
-DfaPtr lasting(Result<ByteDfa> dfa) {
-  dfa->is_lasting = true;
-  return std::make_shared<const ByteDfa>(*std::move(dfa));
-}
-
 const DfaPtr& value_text_dfa() {
   static const DfaPtr kDfa = [] {
     GrammarBudget budget;
-    return lasting(value_text(budget));
+    return lasting_dfa(value_text(budget));
   }();
   return kDfa;
 }
@@ -62,7 +57,7 @@ const DfaPtr& value_text_dfa() {
 const DfaPtr& any_parameter_dfa() {
   static const DfaPtr kDfa = [] {
     GrammarBudget budget;
-    return lasting(compile_regex("<parameter=[^<>\\n\\r ][^<>\\n\\r]{0,63}>", {}, budget));
+    return lasting_dfa(compile_regex("<parameter=[^<>\\n\\r ][^<>\\n\\r]{0,63}>", {}, budget));
   }();
   return kDfa;
 }

@@ -62,17 +62,13 @@ DfaPtr make_any_string() {
   add_unicode_escape(nfa, nfa.add_text(escape, "u"), inside);
   nfa.accept(nfa.add_text(inside, "\""), 0);
   GrammarBudget budget;
-  ByteDfa dfa = nfa.determinize(budget).value();
-  dfa.is_lasting = true;
-  return std::make_shared<const ByteDfa>(std::move(dfa));
+  return lasting_dfa(nfa.determinize(budget));
 }
 
 DfaPtr make_any_key() {
   GrammarBudget budget;
   const RegexOptions options{.form = TextForm::kJsonString, .is_search = true};
-  ByteDfa dfa = compile_regex("", options, budget).value();
-  dfa.is_lasting = true;
-  return std::make_shared<const ByteDfa>(std::move(dfa));
+  return lasting_dfa(compile_regex("", options, budget));
 }
 
 }  // namespace
