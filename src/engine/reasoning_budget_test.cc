@@ -48,10 +48,17 @@ TEST(ReasoningBudget, reasoning_that_the_reply_opens_counts) {
             (std::vector<int32_t>{1, 5, 3, 2, 3, 3, 5}));
 }
 
+// Against loops alone; tokens from 10 on are text.
+ReasoningBudget guarded_budget() {
+  ReasoningBudget out = budget(-1);
+  out.guards_loops = true;
+  out.ends_in_newline = std::make_shared<const std::vector<bool>>(300, false);
+  return out;
+}
+
 TEST(ReasoningBudget, reasoning_that_repeats_itself_is_closed) {
   for (const size_t period : {size_t{1}, size_t{3}, LoopWatch::kLoopPeriodMax}) {
-    ReasoningBudget guarded = budget(-1);
-    guarded.guards_loops = true;
+    ReasoningBudget guarded = guarded_budget();
     // 100 tokens that differ, then a piece of them again and again.
     std::vector<int32_t> drawn;
     for (int32_t i = 0; i < 100; ++i) drawn.push_back(10 + i);
@@ -67,8 +74,7 @@ TEST(ReasoningBudget, reasoning_that_repeats_itself_is_closed) {
 }
 
 TEST(ReasoningBudget, a_piece_longer_than_the_longest_is_no_loop) {
-  ReasoningBudget guarded = budget(-1);
-  guarded.guards_loops = true;
+  ReasoningBudget guarded = guarded_budget();
   std::vector<int32_t> drawn;
   for (size_t i = 0; i < 2000; ++i)
     drawn.push_back(static_cast<int32_t>(10 + i % (LoopWatch::kLoopPeriodMax + 1)));

@@ -90,7 +90,7 @@ Result<ByteDfa> literal_dfa(const std::vector<std::string>& texts, GrammarBudget
 
 // A search for what `finds` accepts; its texts begin behind any bytes (ByteNfa::add_anywhere).
 // Any bytes up to and with the first find. A find of the tag kNeverFind is never made.
-inline constexpr int32_t kNeverFind = INT32_MAX;
+inline constexpr int32_t kNeverFind = 1 << 30;
 Result<ByteDfa> until_found(const ByteNfa& finds, GrammarBudget& budget);
 // Any bytes without a find.
 Result<ByteDfa> without_finds(const ByteNfa& finds, GrammarBudget& budget);

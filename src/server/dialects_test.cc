@@ -199,12 +199,12 @@ TEST_P(Behaviour, S43_the_first_event_leaves_before_the_prompt_is_run) {
 }
 
 TEST_P(Behaviour, S52_every_kept_token_is_told_once_with_its_logprob) {
+  serve(says("one two é😀 three"));
   if (dialect() == Dialect::kMessages) {
     EXPECT_EQ(refusal_of(ask(R"("logprobs":true)", GetParam().is_stream)),
               "request.unsupported_field");
     return;
   }
-  serve(says("one two é😀 three"));
   const std::string wanted =
       dialect() == Dialect::kChat ? R"("logprobs":true,"top_logprobs":2,"enable_thinking":false)"
       : is_raw()

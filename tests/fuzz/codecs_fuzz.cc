@@ -51,12 +51,15 @@ ReplyOptions reply_options(const GenerationFields& fields) {
 
 // Some tokens at a time, as rounds with drafts give them.
 std::string streamed(ReplyCodec& codec, ReplyMachine& machine, const std::vector<int32_t>& tokens) {
-  std::string out = codec.first_events(0) + codec.idle_event();
+  std::string out = codec.first_events(0);
+  out += codec.idle_event();
   for (size_t i = 0; i < tokens.size() && !machine.has_stopped(); i += 3) {
     const size_t n = std::min<size_t>(3, tokens.size() - i);
-    out += codec.piece_events(0, machine.push({tokens.data() + i, n}), machine);
+    const ReplyPiece piece = machine.push({tokens.data() + i, n});
+    out += codec.piece_events(0, piece, machine);
   }
-  return out + codec.piece_events(0, machine.finish(false), machine);
+  const ReplyPiece rest = machine.finish(false);
+  return out + codec.piece_events(0, rest, machine);
 }
 
 template <class Make>
@@ -68,7 +71,8 @@ void tell(Dialect dialect, const GenerationFields& fields, const ReplyOptions& o
   const std::unique_ptr<ReplyCodec> stream = make(head_of({1, 2, 3}));
   std::string events = streamed(*stream, machine, tokens);
   const std::vector<FinishedChoice> finished{{&machine, {}}};
-  events += stream->choice_end(0, finished[0], true) + stream->last_events(finished);
+  events += stream->choice_end(0, finished[0], true);
+  events += stream->last_events(finished);
   // The reader knows one name of reasoning, calls of functions, and reasoning that is no summary.
   const bool is_readable = fields.reasoning_field == ReasoningField::kReasoningContent &&
                            std::none_of(machine.items().begin(), machine.items().end(),
