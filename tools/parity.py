@@ -130,8 +130,8 @@ def main():
     n_equal = sum(k["equal"] for k in kinds.values())
     worst = max((m["reference_lead"] / (m["row_rms_error"] if a.synthetic else 1) for m in misses), default=0.0)
     passed = (np.median(errors) <= 0.02 and worst <= 4) if a.synthetic else (n_equal / n >= 0.98 and worst <= 0.5)
-    report = {"command": "python tools/parity.py --model " + os.path.basename(a.model.rstrip("/")) + (" --synthetic" if a.synthetic else ""),
-              "date": datetime.date.today().isoformat(), "reference": f"mlx-lm {mlx_lm.__version__}, mlx {mx.__version__}, float32",
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    report = {"command": " ".join(["python", *sys.argv]), "commit": commit, "date": datetime.date.today().isoformat(), "reference": f"mlx-lm {mlx_lm.__version__}, mlx {mx.__version__}, float32",
               "machine": platform.machine(), "positions": n, "top1_equal": n_equal / n, "kinds": kinds,
               "median_relative_rms_error": float(np.median(errors)), "largest_relative_rms_error": float(np.max(errors)),
               "worst_miss": worst, "worst_miss_unit": "row RMS errors" if a.synthetic else "logits", "passed": bool(passed), "misses": misses}
