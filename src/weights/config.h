@@ -60,6 +60,7 @@ struct GenerationDefaults {
   std::optional<double> temperature, top_p, min_p, presence_penalty, frequency_penalty,
       repetition_penalty;
   std::optional<int64_t> top_k;
+  std::vector<std::string> ignored;  // fields that this server has no use for
 };
 
 // Reads and checks config.json (nested or flat, docs/MODEL.md, Configuration). Refuses
