@@ -39,12 +39,12 @@ class ModelRun {
  public:
   // Pages come from a free list shuffled by page_seed.
   ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context,
-           int64_t rows_max, uint64_t page_seed)
+           int64_t rows_max, uint64_t page_seed, KvFormat kv = KvFormat::kActivation)
       : weights_(weights),
         device_(ops.device()),
         model_(weights, ops, rows_max, rows_max),
         state_(ModelState::create(weights.config, ops.activation(), pages_for(n_sequences, context),
-                                  static_cast<int32_t>(n_sequences), 0, ops.device())),
+                                  static_cast<int32_t>(n_sequences), 0, ops.device(), kv)),
         logits_(ops.device().take(static_cast<size_t>(rows_max * weights.config.vocabulary) *
                                   sizeof(float))),
         sequences_(static_cast<size_t>(n_sequences)) {
@@ -121,13 +121,20 @@ class ModelRun {
       device_.read(bytes.data() + bytes.size() - t.n_bytes(), t.data, t.n_bytes());
     };
     for (const ModelState::Pages& p : state_.pages) {
-      for (const Tensor& pool : {p.k, p.v}) {
+      p.for_each([&](const Tensor& pool) {
         for (int32_t t = 0; t < s.n_tokens; ++t) {
           const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
-          for (int64_t head = 0; head < page.dim(0); ++head)
-            append(page.at(head).at(t % kPageTokens));
+          for (int64_t head = 0; head < page.dim(0); ++head) {
+            const Tensor tokens = page.at(head);
+            if (tokens.dim(0) == kPageTokens) {
+              append(tokens.at(t % kPageTokens));
+              continue;
+            }
+            for (int64_t i = 0; i < tokens.dim(0); ++i)  // codes of values: [D][64]
+              append(tokens.at(i).at(t % kPageTokens));
+          }
         }
-      }
+      });
     }
     for (const ModelState::Delta& d : state_.delta) {
       append(d.state.at(s.slot));
