@@ -91,7 +91,10 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
          {"skipped", std::to_string(files_now.n_skipped)}});
   }
   counts_ = core_.counts();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "roost-engine");
+    run();
+  });
 }
 
 EngineImpl::~EngineImpl() {
