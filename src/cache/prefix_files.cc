@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 namespace roost {
 namespace {
@@ -49,6 +50,10 @@ Hash128 identity_hash(const std::string& identity) {
 
 bool is_zero(const Hash128& hash) {
   return hash == Hash128{};
+}
+
+Error damaged(const std::string& path, const char* what) {
+  return Error{Refusal::CacheFile, path + ": " + what};
 }
 
 // Everything, or nothing that counts.
@@ -142,18 +147,20 @@ void PrefixFiles::index_files() {
     return std::tie(a.time, a.path) < std::tie(b.time, b.path);
   });
   std::vector<std::pair<PrefixEntry, uint64_t>> entries;
-  const auto skip = [&](const std::string& path, uint64_t n_bytes) {
+  const auto skip = [&](const std::string& path, uint64_t n_bytes, const std::string& why) {
+    log(LogLevel::kWarning, "prefix_file_skipped", {{"why", why}});
     ++counts_.n_skipped;
     strangers_.push_back({path, n_bytes});
     counts_.n_bytes += n_bytes;
   };
   for (const Found& file : found) {
-    const FileDescriptor open_file(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::optional<PrefixEntry> entry = read_head(open_file.get());
-    if (!entry || file.path != path_of(entry->name) || file.n_bytes != file_bytes_of(*entry)) {
-      skip(file.path, file.n_bytes);
+    Result<PrefixEntry> entry = entry_of(file.path);
+    if (!entry) {
+      skip(file.path, file.n_bytes, entry.error().detail);
+    } else if (file.path != path_of(entry->name) || file.n_bytes != file_bytes_of(*entry)) {
+      skip(file.path, file.n_bytes, file.path + ": cut off, or of another name");
     } else {
-      entries.emplace_back(*std::move(entry), file.n_bytes);
+      entries.emplace_back(std::move(entry).value(), file.n_bytes);
     }
   }
   // A parent stands before its children.
@@ -169,31 +176,37 @@ void PrefixFiles::index_files() {
     if (fits && !find(entry.name)) {
       insert(std::move(entry), n_bytes);
     } else {
-      skip(path_of(entry.name), n_bytes);
+      const std::string path = path_of(entry.name);
+      skip(path, n_bytes, path + ": what it builds on is not there");
     }
   }
 }
 
-// Head and keys: what an entry is. Nothing: the file is cut, damaged, or of another model, build or
-// format.
-std::optional<PrefixEntry> PrefixFiles::read_head(int fd) const {
+Result<PrefixEntry> PrefixFiles::entry_of(const std::string& path) const {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return read_head(file.get(), path);
+}
+
+// Head and keys: what an entry is.
+Result<PrefixEntry> PrefixFiles::read_head(int fd, const std::string& path) const {
   Head head;
-  if (fd < 0 || !read_all(fd, bytes_of(head))) return std::nullopt;
-  if (head.magic != kMagic) return std::nullopt;
-  if (!(head.identity == identity_hash(options_.identity))) return std::nullopt;
+  if (fd < 0 || !read_all(fd, bytes_of(head))) return damaged(path, "too short");
+  if (head.magic != kMagic) return damaged(path, "not a file of the prefix cache");
+  if (!(head.identity == identity_hash(options_.identity)))
+    return damaged(path, "of another model, build or format");
   const bool is_sane =
       head.page_bytes == options_.page_bytes && head.snapshot_bytes == options_.snapshot_bytes &&
       head.has_state <= 1 && head.start >= 0 && head.start % 64 == 0 &&
       head.position > head.start && head.position - head.start <= kEntryPagesMax * 64 &&
       head.position <= limits::kContextMax && (head.has_state == 1 || head.position % 64 == 0);
-  if (!is_sane) return std::nullopt;
+  if (!is_sane) return damaged(path, "sizes that cannot be");
   const auto n_keys = static_cast<size_t>(head.position - head.start);
   std::vector<std::byte> all(sizeof head + n_keys * sizeof(int32_t));
   std::memcpy(all.data(), &head, sizeof head);
   Hash128 sum;
   if (!read_all(fd, std::span(all).subspan(sizeof head)) || !read_all(fd, bytes_of(sum)))
-    return std::nullopt;
-  if (!(sum == xxh3_128(all, 0))) return std::nullopt;
+    return damaged(path, "cut off");
+  if (!(sum == xxh3_128(all, 0))) return damaged(path, "the checksum differs");
   PrefixEntry entry{.name = head.name, .parent = head.parent, .salt = head.salt};
   entry.start = head.start;
   entry.position = head.position;
@@ -379,7 +392,7 @@ void PrefixFiles::run(Read& job) const {
   job.is_good = false;
   const std::string path = path_of(job.entry.name);
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const std::optional<PrefixEntry> found = read_head(file.get());
+  const Result<PrefixEntry> found = read_head(file.get(), path);
   const bool is_it = found && found->name == job.entry.name && found->keys == job.entry.keys &&
                      found->start == job.entry.start && found->parent == job.entry.parent &&
                      found->has_state == job.entry.has_state && found->salt == job.entry.salt;
@@ -392,6 +405,8 @@ void PrefixFiles::note(const Read& job) {
   if (find(job.entry.name) == nullptr) return;
   if (job.is_good) return note_use(job.entry.name);
   ++counts_.n_skipped;
+  log(LogLevel::kWarning, "prefix_file_skipped",
+      {{"why", path_of(job.entry.name) + ": cut off, or a checksum differs"}});
   std::vector<std::string> paths;
   take_out(job.entry.name, paths);
   for (const std::string& path : paths) ::unlink(path.c_str());

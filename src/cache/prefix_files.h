@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -90,6 +89,9 @@ class PrefixFiles {
   // A file that did not hold what it should is taken out with all that builds on it, and counted.
   void note(const Read& job);
 
+  // What a file says of itself. Refuses cache.file with the reason for which it is skipped.
+  Result<PrefixEntry> entry_of(const std::string& path) const;
+
   Counts counts() const;
 
  private:
@@ -110,7 +112,7 @@ class PrefixFiles {
   explicit PrefixFiles(Options options) : options_(std::move(options)) {}
   Result<void> take_folder();
   void index_files();
-  std::optional<PrefixEntry> read_head(int fd) const;
+  Result<PrefixEntry> read_head(int fd, const std::string& path) const;
   void insert(PrefixEntry entry, uint64_t n_file_bytes);
   void take_out(const Hash128& name, std::vector<std::string>& paths);
   bool make_room(uint64_t n_bytes, std::vector<std::string>& paths);

@@ -178,6 +178,17 @@ TEST_F(PrefixFilesTest, a_file_cut_anywhere_or_with_any_byte_turned_is_never_bel
   }
 }
 
+TEST_F(PrefixFilesTest, a_file_that_is_skipped_says_why) {
+  const auto files = open();
+  write(*files, entry(0));
+  EXPECT_TRUE(files->entry_of(only_file()));
+  fs::resize_file(only_file(), 30);
+  const auto refused = files->entry_of(only_file());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().refusal, Refusal::CacheFile);
+  EXPECT_EQ(refused.error().detail, only_file() + ": too short");
+}
+
 TEST_F(PrefixFilesTest, a_damaged_file_is_forgotten_with_all_that_builds_on_it) {
   const auto files = open();
   write(*files, entry(0));

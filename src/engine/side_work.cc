@@ -7,7 +7,10 @@
 namespace roost {
 
 SideThread::SideThread(std::function<void()> when_done) : when_done_(std::move(when_done)) {
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "roost-files");
+    run();
+  });
 }
 
 SideThread::~SideThread() {
