@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/log.h"
+
 namespace roost {
 namespace {
 
@@ -33,6 +35,7 @@ class FullDisk {
 class PrefixFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    set_log_level(LogLevel::kError);  // thousands of files are skipped
     std::string pattern = (fs::temp_directory_path() / "roost-cache-XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
