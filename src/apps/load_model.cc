@@ -180,7 +180,8 @@ void log_plan(const MemoryPlan& plan) {
        {"snapshots_mib", mib(plan.snapshots)},
        {"n_snapshots", fmt::to_string(plan.n_snapshots)},
        {"scratch_mib", mib(plan.scratch)},
-       {"workspace_mib", mib(plan.workspace)}});
+       {"workspace_mib", mib(plan.workspace)},
+       {"staging_mib", mib(plan.staging)}});
 }
 
 }  // namespace

@@ -46,6 +46,13 @@ int run_bench_of(const CommandLine& line) {
   options.n_threads = static_cast<int>(flags.threads);
   options.repetitions = static_cast<int>(flags.repetitions);
   options.json = flags.json;
+  options.part = flags.part;
+  const Result<KvFormat> kv = kv_format_of(flags);
+  if (!kv) {
+    std::fprintf(stderr, "roost: %s\n", to_string(kv.error()).c_str());
+    return 1;
+  }
+  options.kv = *kv;
   return run_bench(options);
 }
 

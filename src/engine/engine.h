@@ -62,6 +62,7 @@ struct EngineEvent {
   // kFinished: counts and times of the request, ns on the engine's clock. n_cached: prompt tokens
   // whose rows were not run because the prefix cache had them.
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
+  bool is_from_disk = false;  // what is cached was read from files for this request
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
   int64_t gap_max_ns = 0;       // longest silence between two kTokens events
   DraftFigures drafts;          // kFinished
@@ -102,6 +103,7 @@ class Engine {
     int64_t n_evicted_pages = 0, n_evicted_snapshots = 0;
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
+    int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_restored = 0;
   };
   virtual Counts counts() const = 0;  // any thread
 };

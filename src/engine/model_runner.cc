@@ -30,12 +30,13 @@ class ModelRunner final : public StepRunner {
               const MemoryPlan& plan)
       : weights_(std::move(weights)),
         n_tokens_(options.n_tokens),
+        kv_(options.kv),
         hardware_(options.hardware ? options.hardware : make_cpu_hardware(options.n_threads)),
         device_(hardware_->device()),
         ops_(hardware_->make_ops(step_limits(weights_->config, options))),
         model_(*weights_, *ops_, options.chunk_rows_max, packed_rows_max(options)),
         state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots,
-                                  kReplayRowsMax, device_)),
+                                  kReplayRowsMax, device_, options.kv)),
         kept_(ModelState::create(weights_->config, ops_->activation(), 0, plan.n_snapshots, 0,
                                  device_)),
         logits_(device_.take(
@@ -143,8 +144,8 @@ class ModelRunner final : public StepRunner {
   void copy_page(int32_t from, int32_t to) override {
     const PageCopy copies[] = {{from, to}};
     for (const ModelState::Pages& layer : state_.pages) {
-      ops_->run(CopyPages{.pool = layer.k, .copies = copies});
-      ops_->run(CopyPages{.pool = layer.v, .copies = copies});
+      layer.for_each(
+          [&](const Tensor& pool) { ops_->run(CopyPages{.pool = pool, .copies = copies}); });
     }
     for (const DrafterState::Pages& layer : draft_state_.pages) {
       ops_->run(CopyPages{.pool = layer.k, .copies = copies});
@@ -153,7 +154,7 @@ class ModelRunner final : public StepRunner {
   }
 
   size_t page_bytes() const override {
-    const size_t target = ModelState::bytes_per_page(weights_->config, ops_->activation());
+    const size_t target = ModelState::bytes_per_page(weights_->config, ops_->activation(), kv_);
     if (!drafter_) return target;
     return target + DrafterState::bytes_per_page(drafter_->config(), ops_->activation());
   }
@@ -280,7 +281,7 @@ class ModelRunner final : public StepRunner {
   template <class Work>
   void for_each_part_of_page(int32_t page, const Work& work) const {
     for (const ModelState::Pages& layer : state_.pages)
-      work(layer.k.at(page)), work(layer.v.at(page));
+      layer.for_each([&](const Tensor& pool) { work(pool.at(page)); });
     for (const DrafterState::Pages& layer : draft_state_.pages)
       work(layer.k.at(page)), work(layer.v.at(page));
   }
@@ -292,6 +293,7 @@ class ModelRunner final : public StepRunner {
 
   const std::shared_ptr<const ModelWeights> weights_;
   const int64_t n_tokens_;
+  const KvFormat kv_;
   const std::shared_ptr<Hardware> hardware_;
   Device& device_;
   std::unique_ptr<Ops> ops_;

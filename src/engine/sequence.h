@@ -42,8 +42,12 @@ struct Sequence final : RowHook {
   bool uses_cache = false;
   std::vector<Place> places;   // ascending; those behind n_stored have been passed
   int64_t n_published = 0;     // tokens whose pages are in the tree
+  int32_t n_turns = 0;         // of its conversation before it, as the tree knows them
   int64_t n_kept = 0;          // behind which the last snapshot of it stands
   int64_t n_hit_estimate = 0;  // by a lookup when it came: for the order of the queue
+  // Whether files may hold more of its prefix than memory does.
+  enum class OnDisk : uint8_t { kUnknown, kWaits, kNothing } on_disk = OnDisk::kUnknown;
+  int64_t on_disk_since_ns = 0;  // when it was first asked
 
   StreamDrafts drafts;
 

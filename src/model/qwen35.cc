@@ -22,9 +22,10 @@ int64_t n_slots_of_experts(const ModelConfig& c) {
 
 // ---------------------------------------------------------------------------------------- state
 
-size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype) {
-  return static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens * c.head_dim) *
-         size_of(dtype);
+size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype, KvFormat kv) {
+  const auto n_heads = static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens);
+  const auto dim = static_cast<size_t>(c.head_dim);
+  return n_heads * (kv == KvFormat::kInt8 ? dim + sizeof(float) : dim * size_of(dtype));
 }
 
 size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t replay_rows_max) {
@@ -36,7 +37,7 @@ size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t rep
 }
 
 ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages, int32_t n_slots,
-                              int32_t replay_rows_max, Device& device) {
+                              int32_t replay_rows_max, Device& device, KvFormat kv) {
   ModelState s;
   s.device = &device;
   s.n_pages = n_pages;
@@ -49,7 +50,15 @@ ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages
   for (int64_t l = 0; l < c.n_layers; ++l) {
     if (c.is_full_attention[static_cast<size_t>(l)]) {
       const Shape shape{n_pages, c.n_kv_heads, kPageTokens, c.head_dim};
-      s.pages.push_back({take(dtype, shape), take(dtype, shape)});
+      if (kv == KvFormat::kActivation) {
+        s.pages.push_back({.k = take(dtype, shape), .v = take(dtype, shape)});
+        continue;
+      }
+      const Shape scales{n_pages, c.n_kv_heads, kPageTokens};
+      s.pages.push_back({.k = take(DType::kI8, shape),
+                         .v = take(DType::kI8, {n_pages, c.n_kv_heads, c.head_dim, kPageTokens}),
+                         .k_scales = take(DType::kF32, scales),
+                         .v_scales = take(DType::kF32, scales)});
       continue;
     }
     Delta d;
@@ -316,6 +325,8 @@ void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pa
                             .q = q,
                             .k_pages = pages.k,
                             .v_pages = pages.v,
+                            .k_scales = pages.k_scales,
+                            .v_scales = pages.v_scales,
                             .spans = step.rows,
                             .eps = c.norm_eps});
 
@@ -325,6 +336,8 @@ void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pa
                 .q_gate = q_gate,
                 .k_pages = pages.k,
                 .v_pages = pages.v,
+                .k_scales = pages.k_scales,
+                .v_scales = pages.v_scales,
                 .out = o,
                 .spans = step.rows,
                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))});

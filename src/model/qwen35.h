@@ -14,10 +14,22 @@
 
 namespace roost {
 
+// What K/V pages hold: values of the activation type, or 8-bit codes with a scale for each token
+// and head (ops/kv_codes.h), which is other arithmetic.
+enum class KvFormat : uint8_t { kActivation, kInt8 };
+
 // K/V pages and recurrent state of all layers, as pools over memory taken at start.
 struct ModelState {
   struct Pages {
-    Tensor k, v;  // [pages, nkv, 64, D]
+    Tensor k, v;                // [pages, nkv, 64, D]; of codes v is [pages, nkv, D, 64]
+    Tensor k_scales, v_scales;  // [pages, nkv, 64] f32, of codes only
+
+    // Calls work with each tensor that there is.
+    template <class Work>
+    void for_each(const Work& work) const {
+      for (const Tensor* part : {&k, &v, &k_scales, &v_scales})
+        if (part->exists()) work(*part);
+    }
   };
   struct Delta {
     Tensor state;                        // [slots, Hv, Dk, Dv] f32
@@ -30,10 +42,12 @@ struct ModelState {
   std::vector<Buffer> memory;
   Device* device = nullptr;  // whose memory it is
 
-  static size_t bytes_per_page(const ModelConfig& config, DType dtype);
+  static size_t bytes_per_page(const ModelConfig& config, DType dtype,
+                               KvFormat kv = KvFormat::kActivation);
   static size_t bytes_per_slot(const ModelConfig& config, DType dtype, int32_t replay_rows_max);
   static ModelState create(const ModelConfig& config, DType dtype, int32_t n_pages, int32_t n_slots,
-                           int32_t replay_rows_max, Device& device = host_device());
+                           int32_t replay_rows_max, Device& device = host_device(),
+                           KvFormat kv = KvFormat::kActivation);
   // Zeros the recurrent state of a slot: the start of a sequence.
   void reset_slot(int32_t slot);
 };

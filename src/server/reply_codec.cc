@@ -84,6 +84,7 @@ ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   for (size_t i = 0; i < choices.size(); ++i) {
     if (i % std::max<size_t>(n_per_prompt, 1) == 0)
       out.n_cached += choices[i].end.finished.n_cached;
+    out.is_from_disk |= choices[i].end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choices[i].machine->token_ids().size());
     out.n_reasoning += choices[i].machine->n_reasoning_tokens();
   }
@@ -191,7 +192,9 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   out.set("accept_length", accept_length_of(drafts));
   out.set("accepted_per_position", std::move(accepted));
   out.set("draft_ms", ms(static_cast<double>(drafts.draft_ns) / 1e6));
-  out.set("cached_from", json::Value::string(counts.n_cached > 0 ? "ram" : "none"));
+  out.set("cached_from", json::Value::string(counts.n_cached == 0  ? "none"
+                                             : counts.is_from_disk ? "disk"
+                                                                   : "ram"));
   out.set("replayed_tokens", json::Value::integer(head.n_replayed));
   out.set("loop_guard", each(n, [&](size_t i) {
             return json::Value::boolean(choices[i].end.finished.has_found_loop);

@@ -81,6 +81,7 @@ bool is_length(FinishCause cause);
 // Sums over the choices. Prompt tokens are counted once for all choices of a prompt.
 struct ReplyCounts {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
+  bool is_from_disk = false;  // what is cached was read from files
 };
 ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 

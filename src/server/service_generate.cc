@@ -408,7 +408,7 @@ namespace {
 struct Totals {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
   int n_calls = 0;
-  bool has_content = false;
+  bool has_content = false, is_from_disk = false;
 };
 
 Totals totals_of(const std::vector<FinishedChoice>& choices) {
@@ -416,6 +416,7 @@ Totals totals_of(const std::vector<FinishedChoice>& choices) {
   for (const FinishedChoice& choice : choices) {
     out.n_prompt = std::max(out.n_prompt, choice.end.finished.n_prompt);
     out.n_cached = std::max(out.n_cached, choice.end.finished.n_cached);
+    out.is_from_disk |= choice.end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
     out.n_reasoning += choice.machine->n_reasoning_tokens();
     out.n_calls += choice.machine->n_calls();
@@ -469,7 +470,8 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
   metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
   metrics_.add(Metric::kPromptTokens, static_cast<double>(totals.n_prompt));
   metrics_.add(Metric::kPrefixQueried, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached), label("tier", "ram"));
+  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached),
+               label("tier", totals.is_from_disk ? "disk" : "ram"));
   metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
   metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
 

@@ -94,10 +94,16 @@ void Service::get_metrics(Call& call) {
     const std::pair<const char*, size_t> kinds[] = {
         {"weights", plan.weights_mapped + plan.weights_owned},
         {"kv", plan.pages},
-        {"snapshots", plan.slots},
-        {"scratch", plan.scratch + plan.workspace}};
+        {"snapshots", plan.slots + plan.snapshots},
+        {"scratch", plan.scratch + plan.workspace + plan.staging}};
     for (const auto& [kind, n_bytes] : kinds)
       metrics_.set(Metric::kMemoryBytes, static_cast<double>(n_bytes), label("kind", kind));
+    const std::pair<const char*, int64_t> files[] = {{"kept", counts.n_cache_files},
+                                                     {"skipped", counts.n_cache_files_skipped},
+                                                     {"written", counts.n_cache_files_written},
+                                                     {"failed", counts.n_cache_writes_failed}};
+    for (const auto& [what, n] : files)
+      metrics_.set(Metric::kPrefixFiles, static_cast<double>(n), label("what", what));
     metrics_.set(Metric::kBuildInfo, 1,
                  label("version", kVersion) + "," + label("backend", served->engine->backend()));
   }
