@@ -247,9 +247,10 @@ HttpResponse Service::refusal_response(const Error& error, const Call* call) con
                  ? anthropic_error_body(error, param, call->request_id)
                  : openai_error_body(error, param);
   if (out.status == 429 || out.status == 503) {
-    const std::optional<int64_t> known = call == nullptr ? std::nullopt : call->retry_after_s;
-    out.headers.emplace_back("Retry-After",
-                             fmt::to_string(known.value_or(retry_after_s(error.refusal))));
+    const bool is_known = call != nullptr && call->retry_after_s > 0;
+    out.headers.emplace_back(
+        "Retry-After",
+        fmt::to_string(is_known ? call->retry_after_s : retry_after_s(error.refusal)));
   }
   return out;
 }

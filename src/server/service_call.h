@@ -21,8 +21,8 @@ struct Service::Call {
   std::string_view route = "(unknown)";  // the pattern of its path, for the metrics
   int64_t arrived_ns = 0;
   std::string_view trace_id() const { return std::string_view(traceparent).substr(3, 32); }
-  HttpHeaders headers;                   // further ones of its answer
-  std::optional<int64_t> retry_after_s;  // known better than by the refusal
+  HttpHeaders headers;        // further ones of its answer
+  int64_t retry_after_s = 0;  // known better than by the refusal; 0: not known
 
   // Errors of these paths have another shape.
   bool is_messages() const { return request.path.starts_with("/v1/messages"); }
