@@ -386,6 +386,13 @@ void PrefixFiles::note(const Write& job) {
   if (find(job.entry.name) == nullptr) insert(job.entry, file_bytes_of(job.entry));
 }
 
+void PrefixFiles::remove_all() {
+  std::vector<std::string> paths;
+  while (!roots_.empty()) take_out(roots_.back(), paths);
+  counts_.n_removed += static_cast<int64_t>(paths.size());
+  for (const std::string& path : paths) ::unlink(path.c_str());
+}
+
 // ----------------------------------------------------------------------------------------- reading
 
 void PrefixFiles::run(Read& job) const {

@@ -92,6 +92,8 @@ class PrefixFiles {
   // What a file says of itself. Refuses cache.file with the reason for which it is skipped.
   Result<PrefixEntry> entry_of(const std::string& path) const;
 
+  void remove_all();  // every entry with its file; while no job runs
+
   Counts counts() const;
 
  private:

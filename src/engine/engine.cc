@@ -31,6 +31,7 @@ class EngineImpl final : public Engine {
   Result<RequestId> submit(EngineRequest request, EventSink sink) override;
   void cancel(RequestId id) override;
   void drain() override;
+  void flush_prefixes(std::function<void()> done) override;
   int64_t context_max() const override { return plan_.context_max; }
   const MemoryPlan& memory_plan() const override { return plan_; }
   std::string backend() const override { return runner_->name(); }
@@ -40,6 +41,9 @@ class EngineImpl final : public Engine {
   void run();
   bool take_commands(bool is_idle);
   void sleep(std::unique_lock<std::mutex>& lock);
+  bool has_commands() const {  // under the lock
+    return !submitted_.empty() || !cancelled_.empty() || !flushes_.empty();
+  }
   void publish_counts();
 
   const MemoryPlan plan_;
@@ -55,6 +59,7 @@ class EngineImpl final : public Engine {
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Sequence>> submitted_;
   std::vector<RequestId> cancelled_;
+  std::vector<std::function<void()>> flushes_;  // asked for: what to call when they are done
   Counts counts_;
   size_t n_queued_ = 0;  // of the core, as of its last step
   bool has_side_work_ended_ = false;
@@ -150,6 +155,12 @@ void EngineImpl::drain() {
   is_draining_ = true;
 }
 
+void EngineImpl::flush_prefixes(std::function<void()> done) {
+  const std::lock_guard lock(mutex_);
+  flushes_.push_back(std::move(done));
+  wake_.notify_one();
+}
+
 Engine::Counts EngineImpl::counts() const {
   const std::lock_guard lock(mutex_);
   Counts counts = counts_;
@@ -179,6 +190,7 @@ void EngineImpl::run() {
 bool EngineImpl::take_commands(bool is_idle) {
   std::vector<std::unique_ptr<Sequence>> submitted;
   std::vector<RequestId> cancelled;
+  std::vector<std::function<void()>> flushes;
   bool goes_on;
   {
     std::unique_lock lock(mutex_);
@@ -186,9 +198,15 @@ bool EngineImpl::take_commands(bool is_idle) {
     has_side_work_ended_ = false;
     submitted.swap(submitted_);
     cancelled.swap(cancelled_);
+    flushes.swap(flushes_);
     n_queued_ += submitted.size();
     goes_on = !is_stopping_;
   }
+  if (!flushes.empty()) {
+    core_.flush_prefixes();
+    publish_counts();
+  }
+  for (const std::function<void()>& done : flushes) done();
   for (auto& sequence : submitted) core_.add(std::move(sequence));
   for (const RequestId id : cancelled) core_.cancel(id);
   return goes_on;
@@ -197,7 +215,7 @@ bool EngineImpl::take_commands(bool is_idle) {
 // Until something comes, a file is read or written, or the next one may be written.
 void EngineImpl::sleep(std::unique_lock<std::mutex>& lock) {
   const auto has_something = [this] {
-    return is_stopping_ || has_side_work_ended_ || !submitted_.empty() || !cancelled_.empty();
+    return is_stopping_ || has_side_work_ended_ || has_commands();
   };
   int64_t ns = PrefixDisk::kNever;
   if (core_.has_work()) {

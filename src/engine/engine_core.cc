@@ -156,6 +156,11 @@ size_t EngineCore::n_queued() const {
                                            [](const SequencePtr& s) { return s->is_queued; }));
 }
 
+void EngineCore::flush_prefixes() {
+  tree_.drop_unneeded();
+  if (disk_) disk_->flush();
+}
+
 Engine::Counts EngineCore::counts() const {
   Engine::Counts c = counts_;
   c.n_running = static_cast<int32_t>(running_.size());
@@ -169,9 +174,11 @@ Engine::Counts EngineCore::counts() const {
   c.n_snapshots = tree_.n_snapshots();
   c.n_evicted_pages = tree_.n_evicted_pages();
   c.n_evicted_snapshots = tree_.n_evicted_snapshots();
+  c.n_saved_snapshots = tree_.n_added_snapshots();
   if (disk_) {
     const PrefixFiles::Counts files = disk_->files().counts();
     c.n_cache_files = files.n_entries;
+    c.n_cache_file_bytes = static_cast<int64_t>(files.n_bytes);
     c.n_cache_files_skipped = files.n_skipped;
     c.n_cache_files_written = files.n_written;
     c.n_cache_writes_failed = files.n_failed_writes;

@@ -219,13 +219,21 @@ bool PrefixDisk::start_write() {
   return true;
 }
 
-bool PrefixDisk::write_rest() {
+void PrefixDisk::end_work() {
   give_up();
-  if (job_ != Job::kNone) {
-    options_.side->wait();
-    take_in_job();
-  }
+  if (job_ == Job::kNone) return;
+  options_.side->wait();
+  take_in_job();
+}
+
+bool PrefixDisk::write_rest() {
+  end_work();
   return start_write();
+}
+
+void PrefixDisk::flush() {
+  end_work();
+  options_.files->remove_all();
 }
 
 }  // namespace roost

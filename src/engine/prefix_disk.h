@@ -51,6 +51,8 @@ class PrefixDisk {
   // there is none.
   bool write_rest();
 
+  void flush();  // forgets every entry, with its file; waits for the job that runs
+
   const PrefixFiles& files() const { return *options_.files; }
   const std::vector<int32_t>& held_pages() const { return restore_.pages; }
 
@@ -65,6 +67,7 @@ class PrefixDisk {
   };
 
   void take_in_job();
+  void end_work();  // of the prompt that is read for, and of the job that runs
   bool is_worth_reading(const Sequence& s, int64_t& n_in_memory);
   void begin_restore(const Sequence& s, int64_t n_in_memory);
   void read_next();

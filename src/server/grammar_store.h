@@ -46,6 +46,7 @@ class GrammarStore {
                             std::vector<UnenforcedPlace>& unenforced);
 
   size_t n_kept() const;
+  size_t n_bytes() const;
 
  private:
   struct Kept {

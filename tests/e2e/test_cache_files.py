@@ -76,6 +76,6 @@ def test_files_of_other_arithmetic_are_not_believed(program, tmp_path):
     reply, n_cached = ask(second, "What is 2 plus 2?")
     assert (n_cached, reply["cached_from"]) == (0, "none")
     metrics = urllib.request.urlopen(second.url + "/metrics", timeout=60).read().decode()
-    skipped = re.search(r'roost_prefix_files\{[^}]*what="skipped"[^}]*\} (\d+)', metrics)
+    skipped = re.search(r'roost_disk_cache_errors_total\{[^}]*op="read"[^}]*\} (\d+)', metrics)
     assert int(skipped.group(1)) > 0
     assert second.stop() == 0
