@@ -106,5 +106,22 @@ TEST_F(DrafterFaults, a_file_that_is_not_changed_has_the_same_rounds) {
   EXPECT_EQ(rounds({}, changed_drafter([](const TensorEntry&, std::span<std::byte>) {})), right_);
 }
 
+// What --drafter-bits 4 rests on.
+TEST_F(DrafterFaults, four_bits_hold_the_accept_length) {
+  const DrafterWeights narrow =
+      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target(), DrafterWidth::kFourBits)
+          .value();
+  int64_t n = 0, n_narrow = 0;
+  for (const json::Value* answer : text_answers()) {
+    for (const int32_t n_rows : {16, 8}) {
+      n += static_cast<int64_t>(DraftRun(*ops_).walk(*answer, n_rows).size());
+      n_narrow += static_cast<int64_t>(DraftRun(*ops_, {}, narrow).walk(*answer, n_rows).size());
+    }
+  }
+  std::printf("  rounds over ten answers at 16 and 8 rows: bf16 %ld, 4 bits %ld\n",
+              static_cast<long>(n), static_cast<long>(n_narrow));
+  EXPECT_LE(n_narrow, n + n / 50);
+}
+
 }  // namespace
 }  // namespace roost::testing
