@@ -45,13 +45,6 @@ class Steps {
   int64_t last_ns_;
 };
 
-Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
-  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
-  Result<json::Value> value = json::parse(text);
-  if (value) return value;
-  return Error{value.error().refusal, fmt::format("{}: {}", path, value.error().detail)};
-}
-
 // A file that may be absent: null then.
 Result<json::Value> read_optional_json(const std::string& path, size_t n_bytes_max) {
   if (!file_exists(path)) return json::Value();
@@ -131,13 +124,15 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   out.model = std::make_shared<ServedModel>();
   ServedModel& model = *out.model;
   const std::string& folder = options.folder;
-  ROOST_TRY(out.config_text, read_file(folder + "/config.json", limits::kConfigBytesMax));
-  ROOST_TRY(const json::Value config, json::parse(out.config_text));
+  ROOST_TRY(const json::Value config, read_json(folder + "/config.json", limits::kConfigBytesMax));
+  out.config_text = json::write(config);
   ROOST_TRY(out.config, parse_config(config));
   ROOST_TRY(const json::Value generation,
             read_optional_json(folder + "/generation_config.json", limits::kConfigBytesMax));
   ROOST_TRY(const GenerationDefaults defaults, parse_generation_config(generation, out.config));
   model.defaults = defaults_of(defaults);
+  for (const std::string& field : defaults.ignored)
+    log(LogLevel::kWarning, "generation_config_ignored", {{"field", field}});
   steps.done("config", fmt::format("{} layers", out.config.n_layers));
 
   ROOST_TRY(const json::Value tokenizer,
@@ -164,22 +159,6 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   model.created = clock.unix_seconds();
   steps.done("template", sha256_hex(std::as_bytes(std::span(source))).substr(0, 12));
   return out;
-}
-
-// The drafter that is named, or the one beside the model; none: null.
-Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
-                                                              const ModelWeights& target) {
-  std::string folder = options.drafter;
-  if (folder.empty()) folder = options.folder + "/drafter";
-  const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
-  if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
-  if (options.drafter_bits != 0 && options.drafter_bits != 4)
-    return Error{Refusal::FlagValue,
-                 "--drafter-bits: have " + std::to_string(options.drafter_bits) + ", want 0 or 4"};
-  const DrafterWidth width =
-      options.drafter_bits == 4 ? DrafterWidth::kFourBits : DrafterWidth::kAsPublished;
-  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target, width));
-  return std::make_shared<const DrafterWeights>(std::move(weights));
 }
 
 std::string summary_of(const DrafterWeights& drafter) {
@@ -211,6 +190,21 @@ Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options,
   Steps steps(clock);
   ROOST_TRY(TextSide text, load_text(options, clock, steps));
   return text.model;
+}
+
+Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
+                                                              const ModelWeights& target) {
+  std::string folder = options.drafter;
+  if (folder.empty()) folder = options.folder + "/drafter";
+  const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
+  if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
+  if (options.drafter_bits != 0 && options.drafter_bits != 4)
+    return Error{Refusal::FlagValue,
+                 "--drafter-bits: have " + std::to_string(options.drafter_bits) + ", want 0 or 4"};
+  const DrafterWidth width =
+      options.drafter_bits == 4 ? DrafterWidth::kFourBits : DrafterWidth::kAsPublished;
+  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target, width));
+  return std::make_shared<const DrafterWeights>(std::move(weights));
 }
 
 Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock) {

@@ -303,8 +303,11 @@ Result<ModelConfig> parse_config(const json::Value& config) {
   ROOST_TRY_DO(parse_mlp(fields, is_moe, c));
   ROOST_TRY_DO(parse_layer_types(fields, c));
   ROOST_TRY_DO(parse_rope(fields, c));
+  // Exporters disagree on which of the two flags counts (docs/MODEL.md, Text fields): either lets
+  // the head be absent, and a head that is there is used.
   ROOST_TRY(const bool inner_tie, fields.boolean("tie_word_embeddings", false));
-  ROOST_TRY(c.tie_embeddings, root.boolean("tie_word_embeddings", inner_tie));
+  ROOST_TRY(const bool outer_tie, root.boolean("tie_word_embeddings", false));
+  c.tie_embeddings = inner_tie || outer_tie;
   ROOST_TRY_DO(parse_tokens(root, fields, c));
   ROOST_TRY_DO(parse_vision(root, c));
   return c;
@@ -341,6 +344,15 @@ Result<GenerationDefaults> parse_generation_config(const json::Value& generation
         defaults.top_k,
         f.integer("top_k", {.absent = std::nullopt, .min = -1, .max = limits::kVocabularyMax}));
     if (*defaults.top_k <= 0) defaults.top_k.reset();  // 0 and -1 both mean "off"
+  }
+  const auto is_read = [&](const std::string& key) {
+    const auto ranged = [&](const Range& range) { return key == range.key; };
+    return std::any_of(std::begin(ranges), std::end(ranges), ranged) || key == "top_k" ||
+           key == "do_sample" || key == "eos_token_id" || key == "bos_token_id" ||
+           key == "pad_token_id" || key == "transformers_version" || key == "_from_model_config";
+  };
+  for (const auto& [key, value] : generation.members()) {
+    if (!is_read(key)) defaults.ignored.push_back(key);
   }
   ROOST_TRY(const bool does_sample, f.boolean("do_sample", true));
   if (!does_sample) defaults.temperature = 0;
