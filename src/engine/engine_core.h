@@ -45,8 +45,8 @@ class EngineCore {
                                                  const CoreOptions& options, int64_t now_ns);
 
   // Steps of up to 16 rows are timed, on slots and pages that nobody uses yet: one row once, then
-  // as many of 1, 2, 4, 8, 16 rows as fit into budget_ns. Without it the first costs are taken from
-  // the first steps.
+  // as many of 1, 2, 4, 8, 16 rows as fit into budget_ns; then blocks of the drafter, for as long
+  // again. Without it the first costs are taken from the first steps.
   void measure_costs(int64_t budget_ns);
 
   // The prefix tree goes on in files; before the first request. Both must outlive it, and no job
@@ -68,6 +68,7 @@ class EngineCore {
   Engine::Counts counts() const;
   const PrefixTree& tree() const { return tree_; }
   const StepCosts& costs() const { return costs_; }
+  const DraftCosts& draft_costs() const { return rounds_.costs(); }
   void check_invariants() const;  // pages, slots and snapshots, counted again; for tests
 
  private:
@@ -76,6 +77,7 @@ class EngineCore {
   // A sequence that draws in the step: its rows from the newest token on are the last of its rows.
   struct Drawn {
     int32_t sequence_idx = 0, first_logit = 0, n_accepted = 0;
+    bool is_end = false;  // the last of its tokens, the one behind the accepted drafts
   };
   using SequencePtr = std::unique_ptr<Sequence>;
 
@@ -107,8 +109,7 @@ class EngineCore {
   void commit_rows();
   void absorb_waiting(const Sequence& s);
   void keep_drawn(const Drawn& drawn);
-  int32_t accepted_of(const Sequence& s, const Drawn& drawn) const;
-  bool ends_reply(const Sequence& s, int32_t token) const;
+  void accept(const Sequence& s, Drawn& drawn) const;
   void keep_places_passed();
   void keep(Sequence& s, int32_t token);
   void note_prompt_done(const Sequence& s);
@@ -144,7 +145,6 @@ class EngineCore {
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
   std::vector<RowHook*> hooks_;
-  std::vector<const uint32_t*> masks_;
 
   Engine::Counts counts_;  // the sums
 };
