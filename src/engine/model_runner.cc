@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -60,7 +59,9 @@ class ModelRunner final : public StepRunner {
                     .rows = rows.rows,
                     .delta_rows = rows.delta_rows,
                     .logit_rows = rows.logit_rows,
-                    .logits = logits},
+                    .logits = logits,
+                    .tap_layers = tap_layers(),
+                    .taps = taps_of(rows)},
                    state_);
     if (n_logits == 0) return;
     for (size_t i = 0; i < rows.hooks.size(); ++i) {
@@ -70,12 +71,11 @@ class ModelRunner final : public StepRunner {
       if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
     }
     const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
-    if (!is_on_host()) hide_masked(rows, logits);
     ops_->run(Sample{.logits = logits,
                      .params = rows.sampling,
                      .n_tokens = n_tokens_,
                      .tokens = tokens,
-                     .masks = is_on_host() ? rows.masks : std::span<const uint32_t* const>()});
+                     .masks = rows.masks});
     device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
@@ -201,16 +201,13 @@ class ModelRunner final : public StepRunner {
     drafter_ =
         std::make_unique<Drafter>(*drafter_weights_, *weights_, *ops_, absorbed_rows_max(options),
                                   drawn_rows_max(options), options.n_tokens);
-    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages);
+    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages, device_);
     const size_t row_bytes = static_cast<size_t>(c.tap_width()) * size_of(ops_->activation());
-    taps_ = Buffer(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
-    gathered_ = Buffer(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
+    taps_ = device_.take(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
+    gathered_ = device_.take(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
     waiting_.resize(static_cast<size_t>(options.streams_max));
-    for (Waiting& waiting : waiting_) waiting.taps = Buffer(kWaitingRows * row_bytes);
+    for (Waiting& waiting : waiting_) waiting.taps = device_.take(kWaitingRows * row_bytes);
     absorbed_.reserve(static_cast<size_t>(options.streams_max));
-    model_.set_tap([this](std::string_view place, int64_t layer, const Tensor& x) {
-      if (place == "residual") keep_tap(layer, x);
-    });
   }
 
   void forget_waiting(int32_t slot) {
@@ -221,41 +218,23 @@ class ModelRunner final : public StepRunner {
                  int32_t to_row) const {
     const size_t row_bytes =
         static_cast<size_t>(drafter_->config().tap_width()) * size_of(ops_->activation());
-    std::memcpy(to.data() + static_cast<size_t>(to_row) * row_bytes,
-                from.data() + static_cast<size_t>(from_row) * row_bytes,
-                static_cast<size_t>(n_rows) * row_bytes);
+    device_.copy(to.data() + static_cast<size_t>(to_row) * row_bytes,
+                 from.data() + static_cast<size_t>(from_row) * row_bytes,
+                 static_cast<size_t>(n_rows) * row_bytes);
   }
 
-  // The stream in front of a layer is the output of the one before.
-  void keep_tap(int64_t layer, const Tensor& x) {
-    const DrafterConfig& c = drafter_->config();
-    for (size_t i = 0; i < c.taps.size(); ++i) {
-      if (c.taps[i] + 1 != layer) continue;
-      const auto n_bytes = static_cast<size_t>(c.target_hidden) * size_of(x.dtype);
-      for (int64_t t = 0; t < x.dim(0); ++t)
-        std::memcpy(taps_.data() + (static_cast<size_t>(t) * c.taps.size() + i) * n_bytes,
-                    x.at(t).data, n_bytes);
-    }
+  std::span<const int64_t> tap_layers() const {
+    if (!drafter_) return {};
+    return drafter_->config().taps;
+  }
+  // Where the step's rows leave what the drafter takes in.
+  Tensor taps_of(const StepRows& rows) const {
+    if (!drafter_) return {};
+    const auto n_rows = static_cast<int64_t>(rows.tokens.size());
+    return taps_.tensor(ops_->activation(), {n_rows, drafter_->config().tap_width()});
   }
 
   bool is_on_host() const { return &device_ == &host_device(); }
-
-  // The sampler of a card takes no masks: what they hide becomes minus infinity before it, but for
-  // values that are not finite, which it must see.
-  void hide_masked(const StepRows& rows, const Tensor& logits) {
-    const int64_t n = logits.dim(1);
-    std::vector<float> row(static_cast<size_t>(n));
-    for (size_t i = 0; i < rows.masks.size(); ++i) {
-      const uint32_t* mask = rows.masks[i];
-      if (mask == nullptr) continue;
-      std::byte* at = logits.data + i * row.size() * sizeof(float);
-      device_.read(row.data(), at, row.size() * sizeof(float));
-      for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
-        if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(row[id]))
-          row[id] = -std::numeric_limits<float>::infinity();
-      device_.write(at, row.data(), row.size() * sizeof(float));
-    }
-  }
 
   // On a card one after the other, in the order of its work.
   template <class Work>

@@ -31,10 +31,12 @@ inline unsigned grid_for_threads(const CudaContext& context, int64_t n_items, in
 bool has_warpgroup_products();
 
 // Queues a kernel, or notes it where the step is only looked at. What is beside the members of a
-// parameter is cleared, so that equal launches have equal bytes.
+// parameter is cleared, so that equal launches have equal bytes. Each cluster_blocks neighbouring
+// blocks run together; with more than one only on cards of compute capability 9.
 template <class... Parameters, class... Arguments>
-void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
-                   unsigned n_threads, size_t shared_bytes, const Arguments&... arguments) {
+void launch_clusters(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
+                     unsigned n_threads, size_t shared_bytes, unsigned cluster_blocks,
+                     const Arguments&... arguments) {
   std::tuple<Parameters...> parameters(arguments...);
   if (context.graphs != nullptr && context.graphs->is_dry()) {
     StepGraphs& graphs = *context.graphs;
@@ -52,19 +54,27 @@ void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned
   std::apply(
       [&](auto&... parameter) {
         void* places[] = {static_cast<void*>(&parameter)...};
-        cudaLaunchAttribute starts_early = {};
-        starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        starts_early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchAttribute attributes[2] = {};
+        attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[0].val.programmaticStreamSerializationAllowed = 1;
+        attributes[1].id = cudaLaunchAttributeClusterDimension;
+        attributes[1].val.clusterDim = {cluster_blocks, 1, 1};
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(n_blocks);
         config.blockDim = dim3(n_threads);
         config.dynamicSmemBytes = shared_bytes;
         config.stream = stream_of(context);
-        config.attrs = &starts_early;
-        config.numAttrs = has_warpgroup_products() ? 1 : 0;
+        config.attrs = attributes;
+        config.numAttrs = !has_warpgroup_products() ? 0 : cluster_blocks == 1 ? 1 : 2;
         check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), places));
       },
       parameters);
+}
+
+template <class... Parameters, class... Arguments>
+void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
+                   unsigned n_threads, size_t shared_bytes, const Arguments&... arguments) {
+  launch_clusters(context, kernel, n_blocks, n_threads, shared_bytes, 1, arguments...);
 }
 
 // bf16 of an existing tensor of the card; null when absent.

@@ -13,12 +13,20 @@ __device__ __forceinline__ void copy_16(void* to_shared, const void* from, bool 
                : "memory");
 }
 
-// 8 bytes, 8-byte aligned.
-__device__ __forceinline__ void copy_8(void* to_shared, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
-                   uint32_t(__cvta_generic_to_shared(to_shared))),
-               "l"(from)
-               : "memory");
+// Nothing where not is_wanted. 16-byte aligned, or 8-byte aligned.
+__device__ __forceinline__ void copy_16_if(bool is_wanted, uint32_t to_shared, const void* from) {
+  asm volatile(
+      "{.reg .pred wanted;\n setp.ne.b32 wanted, %0, 0;\n"
+      "@wanted cp.async.cg.shared.global [%1], [%2], 16;}" ::"r"(int(is_wanted)),
+      "r"(to_shared), "l"(from)
+      : "memory");
+}
+__device__ __forceinline__ void copy_8_if(bool is_wanted, uint32_t to_shared, const void* from) {
+  asm volatile(
+      "{.reg .pred wanted;\n setp.ne.b32 wanted, %0, 0;\n"
+      "@wanted cp.async.ca.shared.global [%1], [%2], 8;}" ::"r"(int(is_wanted)),
+      "r"(to_shared), "l"(from)
+      : "memory");
 }
 
 __device__ __forceinline__ void copy_commit() {

@@ -1,6 +1,8 @@
 // The CUDA kernels of gated_delta: the recurrence with the state in registers, then the gated norm.
+#include <algorithm>
 #include <vector>
 
+#include "device/cuda/cluster.cuh"
 #include "ops/launch.cuh"
 
 namespace roost {
@@ -16,11 +18,14 @@ constexpr int kStagedRows = 8;               // rows whose inputs lie in shared 
 struct DeltaCall {
   const uint16_t *q, *k, *v;
   const float *kq, *beta, *decay;
+  const uint16_t* z;
+  const float* norm_weight;
   float* state;
   uint16_t* out;
   const DeltaSpan* spans;
   int64_t n_spans;
   int key_heads, value_heads, key_dim, value_dim;
+  float eps;
 };
 
 // Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 4, so
@@ -140,7 +145,7 @@ __device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int c
                                        float (&state)[kKeys]) {
   const auto* q4 = reinterpret_cast<const float4*>(&staged.q[r][lane * Staged<kKeys>::kStride]);
   const auto* k4 = reinterpret_cast<const float4*>(&staged.k[r][lane * Staged<kKeys>::kStride]);
-  float m = 0, n = 0, k[kKeys];
+  float m4[4] = {}, n4[4] = {}, k[kKeys];  // chains side by side hide the latency of one
 #pragma unroll
   for (int i = 0; i < kKeys / 4; ++i) {
     const float4 keys = k4[i], queries = q4[i];
@@ -148,10 +153,11 @@ __device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int c
     const float q[4] = {queries.x, queries.y, queries.z, queries.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      m = fmaf(state[4 * i + j], k[4 * i + j], m);
-      n = fmaf(state[4 * i + j], q[j], n);
+      m4[j] = fmaf(state[4 * i + j], k[4 * i + j], m4[j]);
+      n4[j] = fmaf(state[4 * i + j], q[j], n4[j]);
     }
   }
+  float m = (m4[0] + m4[1]) + (m4[2] + m4[3]), n = (n4[0] + n4[1]) + (n4[2] + n4[3]);
 #pragma unroll
   for (int step = 1; step < kLanes; step *= 2) {
     m += __shfl_xor_sync(~0u, m, step);
@@ -164,13 +170,45 @@ __device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int c
   return fmaf(decay, n, delta * staged.kq[r]);
 }
 
-// A block runs 32 value columns of one head through a span's rows. y goes to out, rounded; the norm
-// follows in its own kernel. kKeys: a quarter of Dk, rounded up to what is compiled.
-template <int kKeys>
+// What the gated norm makes of y.
+__device__ __forceinline__ uint16_t normed(float y, float scale, float weight, uint16_t z) {
+  return bf16_of(y * scale * weight * silu_f32(f32_of(z)));
+}
+
+constexpr int kNormRows = 16;   // new rows of a span whose norm the cluster makes
+constexpr int kNormBlocks = 4;  // of a head with kNormBlocks · kColumns value columns
+
+// The norm of a span's new rows, whose y the blocks of the cluster hold, rounded; a warp a row. The
+// order is that of sm80_gated_norm: a lane adds its columns of every block, then the lanes.
+__device__ __forceinline__ void norm_rows(const DeltaCall& c, const DeltaSpan& span, int64_t head,
+                                          const float (&y)[kNormRows][kColumns]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cluster_barrier();
+  const int lane = threadIdx.x % 32, rank = rank_in_cluster();
+  for (int r = threadIdx.x / 32; r < span.n_new; r += kThreads / 32) {
+    float all[kNormBlocks], squares = 0;
+#pragma unroll
+    for (int b = 0; b < kNormBlocks; ++b) all[b] = read_of_rank(&y[r][lane], b);
+#pragma unroll
+    for (int b = 0; b < kNormBlocks; ++b) squares = fmaf(all[b], all[b], squares);
+    const float scale = inverse_sqrt_f32(warp_sum(squares) / float(c.value_dim) + c.eps);
+    const int col = rank * kColumns + lane;
+    const int64_t at = ((span.first_row + r) * int64_t(c.value_heads) + head) * c.value_dim + col;
+    c.out[at] = normed(y[r][lane], scale, c.norm_weight[col], c.z[at]);
+  }
+  cluster_barrier();  // all have read
+#endif
+}
+
+// A block runs 32 value columns of one head through a span's rows. y goes to out, rounded, and the
+// norm follows in its own kernel; or, with kNorm, the blocks of a head are a cluster and make it
+// themselves. kKeys: a quarter of Dk, rounded up to what is compiled.
+template <int kKeys, bool kNorm>
 __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall c) {
   constexpr int kFetchedKeys = kKeys >= 32 ? kKeys : 32;
   wait_for_inputs();
   __shared__ Staged<kKeys> staged;
+  __shared__ float y_rows[kNorm ? kNormRows : 1][kColumns];
   const int lane = threadIdx.x % kLanes, column = threadIdx.x / kLanes;
   const int64_t n_tiles = (c.value_dim + kColumns - 1) / kColumns;
   const int64_t n_items = c.n_spans * c.value_heads * n_tiles;
@@ -203,10 +241,13 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
       if (fetches && n_left > 0)
         fetch_rows(c, span.first_packed + begin + n, min(kStagedRows, n_left), head, first_column,
                    next);
+#pragma unroll 2
       for (int r = 0; r < n; ++r) {
         const int p = begin + r;
         const float y = recur<kKeys>(staged, r, column, lane, state);
-        if (is_mine && lane == 0 && p >= span.n_replay)
+        if (kNorm && lane == 0 && p >= span.n_replay)
+          y_rows[p - span.n_replay][column] = rounded_to_bf16(y);
+        if (!kNorm && is_mine && lane == 0 && p >= span.n_replay)
           c.out[((span.first_row + p - span.n_replay) * int64_t(c.value_heads) + head) *
                     c.value_dim +
                 col] = bf16_of(y);
@@ -217,6 +258,7 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
         }
       }
     }
+    if constexpr (kNorm) norm_rows(c, span, head, y_rows);
   }
 }
 
@@ -234,15 +276,21 @@ __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* w
       squares = fmaf(f32_of(out[at + i]), f32_of(out[at + i]), squares);
     const float scale = inverse_sqrt_f32(warp_sum(squares) / float(dim) + eps);
     for (int i = lane; i < dim; i += 32)
-      out[at + i] = bf16_of(f32_of(out[at + i]) * scale * weight[i] * silu_f32(f32_of(z[at + i])));
+      out[at + i] = normed(f32_of(out[at + i]), scale, weight[i], z[at + i]);
   }
 }
 
 template <int kKeys>
-void launch_rows(const DeltaCall& call, CudaContext& context) {
+void launch_rows(const DeltaCall& call, bool makes_norm, CudaContext& context) {
+  const int64_t n_heads = call.n_spans * call.value_heads;
+  if (makes_norm) {
+    launch_clusters(context, sm80_f32_gated_delta_rows<kKeys, true>,
+                    kNormBlocks * grid_of(context, n_heads), kThreads, 0, kNormBlocks, call);
+    return;
+  }
   const int64_t n_tiles = (call.value_dim + kColumns - 1) / kColumns;
-  launch_kernel(context, sm80_f32_gated_delta_rows<kKeys>,
-                grid_of(context, call.n_spans * call.value_heads * n_tiles), kThreads, 0, call);
+  launch_kernel(context, sm80_f32_gated_delta_rows<kKeys, false>,
+                grid_of(context, n_heads * n_tiles), kThreads, 0, call);
 }
 
 }  // namespace
@@ -253,6 +301,9 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   call.kq = f32_data(op.kq);
   call.beta = f32_data(op.beta);
   call.decay = f32_data(op.decay);
+  call.z = bf16_data(op.z);
+  call.norm_weight = f32_data(op.norm_weight);
+  call.eps = op.eps;
   call.state = f32_data(op.state);
   call.out = bf16_data(op.out);
   call.spans = context.push(op.spans);
@@ -261,16 +312,22 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   call.key_dim = static_cast<int>(op.q.dim(2));
   call.value_heads = static_cast<int>(op.v.dim(1));
   call.value_dim = static_cast<int>(op.v.dim(2));
+  // Few rows have their norm made at once; the order of arithmetic is the same.
+  const bool makes_norm = has_warpgroup_products() && call.value_dim == kNormBlocks * kColumns &&
+                          std::all_of(op.spans.begin(), op.spans.end(), [](const DeltaSpan& span) {
+                            return span.n_new <= kNormRows;
+                          });
   // By Dk alone: which dims a lane sums is part of the order of arithmetic.
   if (call.key_dim <= 16) {
-    launch_rows<4>(call, context);
+    launch_rows<4>(call, makes_norm, context);
   } else if (call.key_dim <= 64) {
-    launch_rows<16>(call, context);
+    launch_rows<16>(call, makes_norm, context);
   } else if (call.key_dim <= 128) {
-    launch_rows<32>(call, context);
+    launch_rows<32>(call, makes_norm, context);
   } else {
-    launch_rows<64>(call, context);
+    launch_rows<64>(call, makes_norm, context);
   }
+  if (makes_norm) return;
   std::vector<int32_t> rows;
   for (const DeltaSpan& span : op.spans) {
     for (int32_t r = 0; r < span.n_new; ++r) rows.push_back(span.first_row + r);
@@ -278,10 +335,9 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   if (rows.empty()) return;
   const auto n_rows = static_cast<int64_t>(rows.size());
   const int64_t n_blocks = (n_rows * call.value_heads + kThreads / 32 - 1) / (kThreads / 32);
-  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out,
-                bf16_data(op.z), f32_data(op.norm_weight),
-                context.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
-                call.value_dim, op.eps);
+  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out, call.z,
+                call.norm_weight, context.push(std::span<const int32_t>(rows)), n_rows,
+                call.value_heads, call.value_dim, op.eps);
 }
 
 }  // namespace roost

@@ -1,6 +1,6 @@
 // Products of few rows with bricks (QuantMatrix, kBricks): a warp multiplies 16 weight rows with
-// kColumns · 8 rows of activations. quant_linear and
-// moe_experts are made of it.
+// kColumns · 8 rows of activations, which lie in shared memory. quant_linear and moe_experts are
+// made of it.
 //
 // Arithmetic of an output: that of product.cuh, step by step; only the order in which memory is
 // read differs.
@@ -87,96 +87,177 @@ __device__ __forceinline__ void fragment(const BrickPart<kBits>& part, int step,
   }
 }
 
-// Activations in the order of the B operand: for 64 inputs j and 8 rows c, two runs of 32 · 16
-// bytes at (j·kColumns + c)·64, of steps 0, 1 and 2, 3. A lane's bytes: inputs k, k + 1, k + 8,
-// k + 9 of both steps, k = 2·(lane mod 4), of row lane div 4.
-struct PackedPlace {
-  int64_t run;  // of 16 bytes
-  int element;  // of bf16 in it
-};
+// Where the block's activations lie in shared memory, in the order of the B operand: of 64 inputs j
+// and 8 rows c, two runs of 16 bytes a lane, of steps 0, 1 and 2, 3. A lane's bytes: inputs k, k +
+// 1, k + 8, k + 9 of both steps, k = 2·(lane mod 4), of row lane div 4. Lanes of absent rows have
+// no place: their operands are zeros.
 template <int kColumns>
-__device__ __forceinline__ PackedPlace packed_place(int token, int64_t input) {
-  const int k = int(input % 16), step = int(input % 64) / 16;
-  const int lane = 4 * (token % 8) + k % 8 / 2;
-  return {((input / 64 * kColumns + token / 8) * 2 + step / 2) * 32 + lane,
-          (step % 2 * 2 + k / 8) * 2 + k % 2};
-}
+struct PackedRows {
+  uint4* runs;
+  int n_lanes;  // 4 a row; 32 where there is more than one column
 
-// Activations of one brick.
-template <int kColumns>
-struct PackedPart {
-  uint4 words[kColumns][2];
-};
-template <int kColumns>
-__device__ __forceinline__ void load_packed(const uint4* packed, int j, int lane,
-                                            PackedPart<kColumns>& to) {
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    to.words[c][0] = packed[(j * kColumns + c) * 64 + lane];
-    to.words[c][1] = packed[(j * kColumns + c) * 64 + 32 + lane];
+  __device__ PackedRows(void* shared, int n_rows)
+      : runs(static_cast<uint4*>(shared)), n_lanes(kColumns > 1 ? 32 : 4 * n_rows) {}
+  __device__ __forceinline__ uint4* run(int j, int column, int half) const {
+    return runs + ((j * kColumns + column) * 2 + half) * n_lanes;
   }
+  __device__ PackedRows from_brick(int j) const {
+    PackedRows moved = *this;
+    moved.runs = run(j, 0, 0);
+    return moved;
+  }
+};
+
+// Bytes of shared memory of rows of n_in inputs.
+inline size_t packed_bytes(int n_columns, int64_t n_rows, int64_t n_in) {
+  const int64_t n_lanes = n_columns > 1 ? 32 * n_columns : 4 * n_rows;
+  return static_cast<size_t>(n_in / kBrickInputs * 2 * n_lanes) * sizeof(uint4);
 }
 
-// sums += weights · activations over n bricks that follow each other. Weights come through a ring
-// in shared memory, where a thread reads only what it copied itself: copies end in order, so
-// waiting for one leaves those behind it on their way. The first bricks are asked for before
-// anything is waited for.
-template <int kBits, int kColumns>
-__device__ __forceinline__ void brick_chain(const uint8_t* bricks, int n, int part,
-                                            const uint4* packed, float (&sums)[kColumns][4]) {
-  constexpr int kDepth =
-      kBits == 4 ? 10 : 6;  // bricks on their way: what memory's latency asks for
-  __shared__ uint4 codes[kDepth][kBits / 4][kBrickThreads];
-  __shared__ uint2 pairs[kDepth][kBrickThreads];
-  const int lane = threadIdx.x % 32;
-  const auto ask_for = [&](int j, int slot) {
-    const uint8_t* brick = bricks + j * brick_bytes_of(kBits);
-    if (j < n) {
+// Rows 0 .. n_rows of n_across · 64 inputs into shared memory; row_of(token) is where one begins. A
+// warp takes 8 pieces of 32 inputs at a time: its lanes, in the order (16-byte part, row, piece),
+// write to different banks, as each starts with another of the four words it has.
+template <int kColumns, class RowOf>
+__device__ __forceinline__ void pack_rows(const PackedRows<kColumns>& to, int n_rows, int n_across,
+                                          const RowOf& row_of) {
+  constexpr int kBatch = 6;  // loads of a thread on their way together
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+  const int n_beside = kColumns > 1 || n_rows > 4 ? 8 : n_rows > 2 ? 4 : n_rows;  // rows of a warp
+  const int part = lane % 4, beside = lane / 4 % n_beside, after = lane / 4 / n_beside;
+  const int n_pieces = 2 * n_across, step = 8 / n_beside * n_warps;
+  const int first = 8 / n_beside * warp + after, turn = lane / 8;
 #pragma unroll
-      for (int i = 0; i < kBits / 4; ++i)
-        copy_16(&codes[slot][i][threadIdx.x], brick + 2048 * i + 16 * (32 * part + lane), true);
-      copy_8(&pairs[slot][threadIdx.x], brick + 512 * kBits + 8 * (8 * part + lane / 4));
-    }
-    copy_commit();  // also where there is none, so that waiting can count
-  };
+  for (int column = 0; column < kColumns; ++column) {
+    const int token = 8 * column + beside;
+    const bool is_there = token < n_rows;
+    if (!is_there && kColumns == 1) continue;
+    const uint16_t* row = row_of(is_there ? token : 0) + 8 * part;
+    for (int begin = first; begin < n_pieces; begin += kBatch * step) {
+      uint4 values[kBatch];
 #pragma unroll
-  for (int j = 0; j < kDepth; ++j) ask_for(j, j);
-  wait_for_inputs();
-  PackedPart<kColumns> x[2];
-  load_packed<kColumns>(packed, 0, lane, x[0]);
-  int slot = 0;
-#pragma unroll 1
-  for (int first = 0; first < n; first += 2) {
+      for (int i = 0; i < kBatch; ++i) {
+        const int piece = min(begin + i * step, n_pieces - 1);
+        values[i] = *reinterpret_cast<const uint4*>(row + 32 * piece);
+        if (!is_there) values[i] = make_uint4(0, 0, 0, 0);
+      }
 #pragma unroll
-    for (int d = 0; d < 2; ++d) {
-      const int j = first + d;
-      if (j >= n) break;
-      load_packed<kColumns>(packed, min(j + 1, n - 1), lane, x[(d + 1) % 2]);
-      copy_wait<kDepth - 1>();
-      BrickPart<kBits> brick;
+      for (int i = 0; i < kBatch; ++i) {
+        const int piece = begin + i * step;
+        if (piece >= n_pieces) break;
+        auto* words = reinterpret_cast<uint32_t*>(to.run(piece / 2, column, piece % 2)) + part;
 #pragma unroll
-      for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = codes[slot][i][threadIdx.x];
-      brick.pairs = pairs[slot][threadIdx.x];
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        uint32_t a[4];
-        fragment<kBits>(brick, step, a);
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          const uint4& words = x[d].words[c][step / 2];
-          const uint32_t b[2] = {step % 2 == 0 ? words.x : words.z,
-                                 step % 2 == 0 ? words.y : words.w};
-          mma_m16n8k16(sums[c], a, b);
+        for (int w = 0; w < 4; ++w) {
+          const int q = (w + turn) % 4;
+          const uint32_t word = q == 0   ? values[i].x
+                                : q == 1 ? values[i].y
+                                : q == 2 ? values[i].z
+                                         : values[i].w;
+          words[(4 * beside + q) * 4] = word;
         }
       }
-      ask_for(j + kDepth, slot);
-      slot = slot + 1 == kDepth ? 0 : slot + 1;
     }
   }
-  copy_wait<0>();
 }
 
-// Σ of the block's warps, a quarter each: (P0 + P1) + (P2 + P3), in the sums of warp 0.
+// A warp's way through bricks that follow each other. Weights come through a ring in shared memory,
+// where a thread reads only what it copied itself: copies end in order, so waiting for one leaves
+// those behind it on their way.
+template <int kBits, int kThreads>
+class BrickChain {
+ public:
+  static constexpr int kDepth = kBits == 4 ? 8 : 5;  // bricks on their way
+  struct Ring {
+    uint4 codes[kDepth][kBits / 4][kThreads];
+    uint2 pairs[kDepth][kThreads];
+  };
+
+  // Asks for the first bricks of n. part: which 16 rows of a brick are the warp's, 0..3.
+  __device__ __forceinline__ BrickChain(Ring& ring, const uint8_t* bricks, int n, int part)
+      : ring_(ring), n_(n) {
+    const int lane = threadIdx.x % 32;
+    codes_ = bricks + 16 * (32 * part + lane);
+    pairs_ = bricks + 512 * kBits + 8 * (8 * part + lane / 4);
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) ask_for(d, d < n);
+  }
+
+  // sums += weights · activations. zeros: 16 bytes of zeros in shared memory.
+  template <int kColumns>
+  __device__ __forceinline__ void run(const PackedRows<kColumns>& packed, const uint4* zeros,
+                                      float (&sums)[kColumns][4]) {
+    const int lane = threadIdx.x % 32;
+    const bool has_row = lane < packed.n_lanes;
+    const uint4* x = has_row ? packed.runs + lane : zeros;
+    const int step = has_row ? packed.n_lanes : 0;
+    int j = 0;
+    // Places of the ring and of bricks are constants of the unrolled code.
+#pragma unroll 1
+    for (; j + kDepth <= n_; j += kDepth) {
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) {
+        multiply<kColumns>(d, x, step, sums);
+        ask_for(d + kDepth, j + d + kDepth < n_);
+      }
+      codes_ += kDepth * brick_bytes_of(kBits);
+      pairs_ += kDepth * brick_bytes_of(kBits);
+    }
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      if (j + d >= n_) break;
+      multiply<kColumns>(d, x, step, sums);
+      copy_commit();
+    }
+    copy_wait<0>();
+  }
+
+ private:
+  // The brick in place d of the ring; x moves on to the activations of the next.
+  template <int kColumns>
+  __device__ __forceinline__ void multiply(int d, const uint4*& x, int step,
+                                           float (&sums)[kColumns][4]) {
+    uint4 words[kColumns][2];
+#pragma unroll
+    for (int i = 0; i < kColumns * 2; ++i, x += step) words[i / 2][i % 2] = *x;
+    copy_wait<kDepth - 1>();
+    BrickPart<kBits> brick;
+#pragma unroll
+    for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = ring_.codes[d][i][threadIdx.x];
+    brick.pairs = ring_.pairs[d][threadIdx.x];
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      uint32_t a[4];
+      fragment<kBits>(brick, s, a);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const uint4& of = words[c][s / 2];
+        const uint32_t b[2] = {s % 2 == 0 ? of.x : of.z, s % 2 == 0 ? of.y : of.w};
+        mma_m16n8k16(sums[c], a, b);
+      }
+    }
+  }
+
+  // The brick `ahead` behind the next one; also a group of copies where there is none, so that
+  // waiting can count.
+  __device__ __forceinline__ void ask_for(int ahead, bool is_there) {
+    const int slot = ahead % kDepth;
+#pragma unroll
+    for (int i = 0; i < kBits / 4; ++i)
+      copy_16_if(is_there, shared_place(&ring_.codes[slot][i][threadIdx.x]),
+                 codes_ + ahead * brick_bytes_of(kBits) + 2048 * i);
+    copy_8_if(is_there, shared_place(&ring_.pairs[slot][threadIdx.x]),
+              pairs_ + ahead * brick_bytes_of(kBits));
+    copy_commit();
+  }
+  static __device__ __forceinline__ uint32_t shared_place(const void* p) {
+    return uint32_t(__cvta_generic_to_shared(p));
+  }
+
+  Ring& ring_;
+  const uint8_t *codes_, *pairs_;  // of the next brick that was not multiplied
+  int n_;
+};
+
+// Σ of four neighbouring warps, a quarter each: (P0 + P1) + (P2 + P3), in the sums of the first.
 template <int kColumns>
 __device__ __forceinline__ void join_quarters(float (&sums)[kColumns][4]) {
   __shared__ float parts[3][kColumns * 4][32];
@@ -192,19 +273,20 @@ __device__ __forceinline__ void join_quarters(float (&sums)[kColumns][4]) {
         (sums[i / 4][i % 4] + parts[0][i][lane]) + (parts[1][i][lane] + parts[2][i][lane]);
 }
 
-// silu(gate)·up, in the sums of warps 0 and 1; warps 2 and 3 hold up.
-template <int kColumns>
+// silu(gate)·up, in the sums of every four warps' first two; the others hold up.
+template <int kColumns, int kThreads>
 __device__ __forceinline__ void join_pair(float (&sums)[kColumns][4]) {
-  __shared__ float up[2][kColumns * 4][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __shared__ float up[kColumns * 4][kThreads / 2];
+  const int warp = threadIdx.x / 32 % 4;
+  const int place = threadIdx.x / 128 * 64 + threadIdx.x % 64;
 #pragma unroll
   for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 1) up[warp - 2][i][lane] = sums[i / 4][i % 4];
+    if (warp > 1) up[i][place] = sums[i / 4][i % 4];
   __syncthreads();
   if (warp > 1) return;
 #pragma unroll
   for (int i = 0; i < kColumns * 4; ++i)
-    sums[i / 4][i % 4] = silu_f32(sums[i / 4][i % 4]) * up[warp][i][lane];
+    sums[i / 4][i % 4] = silu_f32(sums[i / 4][i % 4]) * up[i][place];
 }
 
 // Calls store(token, row, value) for the sums of 16 rows from first_row on.
@@ -219,42 +301,14 @@ __device__ __forceinline__ void for_brick_sums(const float (&sums)[kColumns][4],
   }
 }
 
-// How the warps of a block share its work.
+// How the warps of a block share its work, four at a time.
 enum class BrickMode {
   kChain,     // 64 rows, 16 a warp
   kQuarters,  // 16 rows, a quarter of the inputs a warp
-  kPair,      // 32 rows of a SwiGLU pair: gate in warps 0 and 1, up in 2 and 3
+  kPair,      // 32 rows of a SwiGLU pair: gate in the first two warps, up in the others
 };
 
-// The block's tile `tile` of a matrix [n_out, 64·n_across]: calls store(token, row, value) for
-// every output, from the warps that have it. Bricks behind n_out are padded, so store must look.
-template <int kBits, int kColumns, BrickMode kMode, class Store>
-__device__ __forceinline__ void run_brick_tile(const uint8_t* bricks, const uint8_t* up,
-                                               int n_across, int tile, const uint4* packed,
-                                               const Store& store) {
-  const int warp = threadIdx.x / 32;
-  const int64_t bytes_across = n_across * brick_bytes_of(kBits);
-  float sums[kColumns][4] = {};
-  if constexpr (kMode == BrickMode::kChain) {
-    brick_chain<kBits, kColumns>(bricks + tile * bytes_across, n_across, warp, packed, sums);
-    for_brick_sums<kColumns>(sums, int64_t(tile) * 64 + 16 * warp, store);
-  } else if constexpr (kMode == BrickMode::kQuarters) {
-    const int n = n_across / 4;
-    brick_chain<kBits, kColumns>(
-        bricks + tile / 4 * bytes_across + warp * n * brick_bytes_of(kBits), n, tile % 4,
-        packed + int64_t(warp) * n * kColumns * 64, sums);
-    join_quarters<kColumns>(sums);
-    if (warp == 0) for_brick_sums<kColumns>(sums, int64_t(tile) * 16, store);
-  } else {
-    const uint8_t* mine = warp < 2 ? bricks : up;
-    brick_chain<kBits, kColumns>(mine + tile / 2 * bytes_across, n_across, tile % 2 * 2 + warp % 2,
-                                 packed, sums);
-    join_pair<kColumns>(sums);
-    if (warp < 2) for_brick_sums<kColumns>(sums, int64_t(tile) * 32 + 16 * warp, store);
-  }
-}
-
-inline int64_t tile_rows_of(BrickMode mode) {
+__host__ __device__ constexpr int64_t tile_rows_of(BrickMode mode) {
   return mode == BrickMode::kChain ? 64 : mode == BrickMode::kPair ? 32 : 16;
 }
 
@@ -264,51 +318,6 @@ inline bool is_bricks(const QuantMatrix& w) {
 
 inline const uint8_t* bricks_of(const QuantMatrix& w) {
   return reinterpret_cast<const uint8_t*>(w.codes);
-}
-
-// Bytes of packed activations: rows in eights, 1, 2 or 4 of them.
-inline size_t packed_bytes(int64_t n_columns, int64_t n_in) {
-  return static_cast<size_t>(n_columns * n_in / 64) * 1024;
-}
-
-// Rows that these kernels take; with more, weights are better kept in shared memory.
-inline constexpr int64_t kBrickTokensMax = 32;
-
-inline int brick_columns_of(int64_t n_rows) {
-  return n_rows <= 8 ? 1 : n_rows <= 16 ? 2 : 4;
-}
-
-// x [n_rows, n_in], n_in a multiple of 64, into `packed`; absent rows are zeros.
-struct PackCall {
-  const uint16_t* x;
-  uint4* packed;
-  int64_t n_rows, n_in;
-  int n_columns;
-};
-__host__ __device__ constexpr int64_t n_packed_runs(const PackCall& call) {
-  return call.n_in * call.n_columns;  // 64 of 16 bytes for 64 inputs of 8 rows
-}
-// Runs first, first + step, ….
-__device__ __forceinline__ void pack_rows(const PackCall& call, int64_t first, int64_t step) {
-  for (int64_t run = first; run < n_packed_runs(call); run += step) {
-    const int lane = run % 32, half = run / 32 % 2;
-    const int64_t block = run / 64, j = block / call.n_columns;
-    const int64_t token = block % call.n_columns * 8 + lane / 4;
-    uint32_t words[4] = {0, 0, 0, 0};
-    if (token < call.n_rows) {
-      const uint16_t* from = call.x + token * call.n_in + j * 64 + 32 * half + 2 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = *reinterpret_cast<const uint32_t*>(from + 8 * i);
-    }
-    call.packed[run] = make_uint4(words[0], words[1], words[2], words[3]);
-  }
-}
-
-// A call with its place in scratch of the context.
-inline PackCall take_packed(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns,
-                            CudaContext& context) {
-  auto* packed = context.scratch.take<std::byte>(packed_bytes(n_columns, n_in));
-  return {x, reinterpret_cast<uint4*>(packed), n_rows, n_in, n_columns};
 }
 
 }  // namespace roost::cuda

@@ -36,6 +36,16 @@ struct Logits {
       }
     }
   }
+  __device__ __forceinline__ float at(int e) const {
+    if constexpr (kKept) {
+      float logit = kept[0];
+#pragma unroll
+      for (int k = 1; k < kKeptExperts / 32; ++k) logit = e / 32 == k ? kept[k] : logit;
+      return logit;
+    } else {
+      return row[e];
+    }
+  }
   // Calls look(expert, logit) for those of the lane.
   template <class Look>
   __device__ __forceinline__ void for_each(const Look& look) const {
@@ -76,17 +86,18 @@ struct RouteCall {
 };
 
 // Writes ids and, from Σ in ascending id, weights. `last`: the last in the order of choice.
-__device__ void write_chosen(const RouteCall& c, int64_t t, float largest, const Choice& last) {
-  const float* logits = c.logits + t * c.n_experts;
+template <bool kKept>
+__device__ void write_chosen(const RouteCall& c, const Logits<kKept>& logits, int64_t t,
+                             float largest, const Choice& last) {
   const int lane = threadIdx.x % 32;
   const auto is_chosen = [&](int e) {
-    return e < c.n_experts && !comes_before(last, Choice{logits[e], e});
+    return e < c.n_experts && !comes_before(last, Choice{logits.at(e), e});
   };
   float sum = 0;
   for (int first = 0; first < c.n_experts; first += 32) {
     const int e = first + lane;
     const bool counts = e < c.n_experts && (!c.normalize || is_chosen(e));
-    const float term = counts ? exp_f32(logits[e] - largest) : 0.0f;
+    const float term = counts ? exp_f32(logits.at(e) - largest) : 0.0f;
     // In ascending order; what does not count would add nothing.
     for (unsigned left = __ballot_sync(~0u, counts); left != 0; left &= left - 1)
       sum += __shfl_sync(~0u, term, __ffs(int(left)) - 1);
@@ -98,7 +109,7 @@ __device__ void write_chosen(const RouteCall& c, int64_t t, float largest, const
     if (is_chosen(e)) {
       const int64_t to = t * c.n_chosen + n_before + __popc(mask & ((1u << lane) - 1));
       c.ids[to] = e;
-      c.weights[to] = exp_f32(logits[e] - largest) / sum;
+      c.weights[to] = exp_f32(logits.at(e) - largest) / sum;
     }
     n_before += __popc(mask);
   }
@@ -127,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) sm80_route(RouteCall c) {
       last = next_choice(logits, last);
       if (s == 0) largest = last.logit;
     }
-    write_chosen(c, t, largest, last);
+    write_chosen(c, logits, t, largest, last);
   }
 }
 
