@@ -106,22 +106,50 @@ __device__ __forceinline__ void add_squares(const Run& run, float& squares) {
   for (int i = 0; i < kRun; ++i) squares = fmaf(f32_of(run.v[i]), f32_of(run.v[i]), squares);
 }
 
+// The factors of a thread's first runs. No kernel writes them, so they are asked for before others
+// have ended.
+struct Factors {
+  float4 v[kKept][kRun / 4];
+
+  __device__ Factors(const float* weight, int64_t width) {
+    const bool is_whole = width % kRun == 0 && (reinterpret_cast<uintptr_t>(weight) & 15) == 0;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int64_t first = (threadIdx.x + k * int64_t(kThreads)) * kRun;
+      if (weight == nullptr || first >= width) continue;
+      if (is_whole) {
+        v[k][0] = *reinterpret_cast<const float4*>(weight + first);
+        v[k][1] = *reinterpret_cast<const float4*>(weight + first + 4);
+        continue;
+      }
+      auto* each = reinterpret_cast<float*>(v[k]);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) each[i] = first + i < width ? weight[first + i] : 0.0f;
+    }
+  }
+  __device__ __forceinline__ float at(int k, int i) const {
+    const float4& four = v[k][i / 4];
+    return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
+  }
+};
+
 // out = x·scale·weight of a row whose squares the threads have summed; kept: a thread's first runs.
 __device__ __forceinline__ void normalize(const uint16_t* row, const Run (&kept)[kKept],
-                                          const float* weight, float squares, int64_t width,
-                                          float eps, uint16_t* out) {
+                                          const Factors& factors, const float* weight,
+                                          float squares, int64_t width, float eps, uint16_t* out) {
   const float scale = inverse_sqrt_f32(block_sum(squares) / float(width) + eps);
-  const auto store = [&](Run run, int64_t first) {
+  const auto store = [&](Run run, int64_t first, const auto& factor) {
 #pragma unroll
-    for (int i = 0; i < kRun; ++i)
-      if (first + i < width) run.v[i] = bf16_of(f32_of(run.v[i]) * scale * weight[first + i]);
+    for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) * scale * factor(i));
     store_run(run, out, first, width);
   };
   int64_t first = threadIdx.x * kRun;
 #pragma unroll
   for (int k = 0; k < kKept; ++k, first += kThreads * kRun)
-    if (first < width) store(kept[k], first);
-  for (; first < width; first += kThreads * kRun) store(load_run(row, first, width), first);
+    if (first < width) store(kept[k], first, [&](int i) { return factors.at(k, i); });
+  for (; first < width; first += kThreads * kRun)
+    store(load_run(row, first, width), first,
+          [&](int i) { return first + i < width ? weight[first + i] : 0.0f; });
 }
 
 struct AddCall {
@@ -156,6 +184,7 @@ __device__ __forceinline__ Run add_to_run(const AddCall& c, int64_t t, int64_t f
 
 // A thread reads again only what it wrote itself.
 __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
+  const Factors factors(c.out != nullptr ? c.weight : nullptr, c.width);
   wait_for_inputs();
   for (int64_t t = blockIdx.x; t < c.n_rows; t += gridDim.x) {
     float squares = 0;
@@ -169,13 +198,15 @@ __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
     }
     for (; first < c.width; first += kThreads * kRun) add_squares(add_to_run(c, t, first), squares);
     if (c.out != nullptr)
-      normalize(c.x + t * c.width, kept, c.weight, squares, c.width, c.eps, c.out + t * c.width);
+      normalize(c.x + t * c.width, kept, factors, c.weight, squares, c.width, c.eps,
+                c.out + t * c.width);
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
     sm80_rms_norm(const uint16_t* x, const float* weight, const int32_t* rows, uint16_t* out,
                   int64_t n_out, int64_t width, float eps) {
+  const Factors factors(weight, width);
   wait_for_inputs();
   for (int64_t j = blockIdx.x; j < n_out; j += gridDim.x) {
     const uint16_t* row = x + rows[j] * width;
@@ -190,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (; first < width; first += kThreads * kRun)
       add_squares(load_run(row, first, width), squares);
-    normalize(row, kept, weight, squares, width, eps, out + j * width);
+    normalize(row, kept, factors, weight, squares, width, eps, out + j * width);
   }
 }
 

@@ -1,6 +1,6 @@
-// The CUDA kernels of moe_experts for few rows over bricks (sm_90): gate and up, then down. A block
-// takes a tile of one expert's weights and multiplies it with the rows that chose the expert; which
-// they are each block finds by itself. The shared expert, which all rows have, comes first.
+// The CUDA kernels of moe_experts for few rows over bricks (sm_90a): gate and up, then down. A
+// block takes a tile of one expert's weights and multiplies it with the rows that chose the expert;
+// which they are each block finds by itself. The shared expert, which all rows have, comes first.
 #include "ops/moe_experts/experts_few.cuh"
 
 #include "ops/quant_linear/bricks.cuh"
@@ -46,6 +46,12 @@ __device__ __forceinline__ void take_all_rows(const FewCall& c, FewRows& rows) {
 
 // Those of the u-th expert that any row chose, by ascending id; none: rows.n is 0.
 __device__ __forceinline__ void find_rows(const FewCall& c, int u, FewRows& rows) {
+  if (c.n_rows == 1) {
+    __syncthreads();  // the item before is done with its row
+    if (threadIdx.x == 0) rows.expert = c.ids[u], rows.places[0] = u, rows.n = 1;
+    __syncthreads();
+    return;
+  }
   const int n_ids = c.n_rows * c.n_chosen, lane = threadIdx.x % 32;
   __syncthreads();  // the item before is done with its rows
   if (threadIdx.x < kExpertsMax / 32) rows.chosen[threadIdx.x] = 0;
@@ -91,41 +97,33 @@ __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* u
   auto& ring = *reinterpret_cast<typename Chain::Ring*>(dynamic_shared);
   const int warp = threadIdx.x / 32;
   const int64_t bytes_across = n_across * brick_bytes_of(kBits);
-  __shared__ uint4 zeros;
-  if (threadIdx.x == 0) zeros = make_uint4(0, 0, 0, 0);
   for (int first = 0; first < rows.n; first += kRowsTogether) {
-    const int n_rows = min(kRowsTogether, rows.n - first);
-    const PackedRows<1> packed(&ring + 1, n_rows);
-    const int n = kMode == BrickMode::kQuarters ? n_across / 4 : n_across;
-    const uint8_t* mine = kMode == BrickMode::kChain ? bricks + tile * bytes_across
-                          : kMode == BrickMode::kQuarters
-                              ? bricks + tile / 4 * bytes_across + warp * n * brick_bytes_of(kBits)
-                              : (warp < 2 ? bricks : up) + tile / 2 * bytes_across;
-    Chain chain(ring, mine, n,
-                kMode == BrickMode::kChain      ? warp
-                : kMode == BrickMode::kQuarters ? tile % 4
-                                                : tile % 2 * 2 + warp % 2);
+    const PackedRows packed{reinterpret_cast<uint8_t*>(&ring + 1),
+                            min(kRowsTogether, rows.n - first)};
+    constexpr bool kIsPair = kMode == BrickMode::kPair;
+    Chain chain(
+        ring,
+        kIsPair ? (warp < 2 ? bricks : up) + tile / 2 * bytes_across : bricks + tile * bytes_across,
+        n_across, kIsPair ? tile % 2 * 2 + warp % 2 : warp);
     if (waits) wait_for_inputs();
     waits = false;
     __syncthreads();  // the rows before have been multiplied
-    pack_rows<1>(packed, n_rows, n_across,
-                 [&](int token) { return row_of(rows.places[first + token]); });
-    __syncthreads();
-    float sums[1][4] = {};
-    chain.run(kMode == BrickMode::kQuarters ? packed.from_brick(warp * n) : packed, &zeros, sums);
-    if constexpr (kMode == BrickMode::kQuarters) join_quarters<1>(sums);
-    if constexpr (kMode == BrickMode::kPair) join_pair<1, kBrickThreads>(sums);
-    if (warp >= (kMode == BrickMode::kQuarters ? 1 : kMode == BrickMode::kPair ? 2 : 4)) continue;
+    pack_rows(packed, n_across, [&](int token) { return row_of(rows.places[first + token]); });
+    wait_for_packed();
+    float sums[4];
+    chain.template run<1>(packed, kMode == BrickMode::kQuarters, sums);
+    if constexpr (kIsPair) join_pair<1, kBrickThreads>(sums);
+    if (kIsPair && warp > 1) continue;
     for_brick_sums<1>(sums, tile * tile_rows_of(kMode) + 16 * warp,
                       [&](int token, int64_t row, float value) {
-                        if (token < n_rows) store(rows.places[first + token], row, value);
+                        if (token < packed.n_rows) store(rows.places[first + token], row, value);
                       });
   }
 }
 
 template <int kBits>
 __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_gate_up(FewCall c) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ FewRows rows;
   // The shared expert's weights may be asked for before the rows are there.
   const bool starts_shared = blockIdx.x < c.n_shared_tiles;
@@ -154,7 +152,7 @@ __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_gate_up(FewCal
 
 template <int kBits, BrickMode kSharedMode>
 __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ FewRows rows;
   const bool starts_shared = blockIdx.x < c.n_shared_tiles;
   if (!starts_shared) wait_for_inputs();
@@ -181,7 +179,7 @@ __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c
 template <int kBits>
 size_t shared_bytes(const FewCall& call, int64_t n_in) {
   return sizeof(typename BrickChain<kBits, kBrickThreads>::Ring) +
-         packed_bytes(1, std::min(call.n_rows, kRowsTogether), n_in);
+         packed_bytes(std::min(call.n_rows, kRowsTogether), n_in);
 }
 
 template <int kBits>
@@ -219,8 +217,14 @@ bool are_bricks(const GatedMlp& mlp, int bits) {
 bool takes_experts_few(const MoeExperts& op) {
   const int64_t n_rows = op.x.dim(0), n_in = std::max(op.x.dim(1), op.experts[0].gate.n_out);
   const int64_t n_shared_in = op.shared != nullptr ? op.shared->gate.n_out : 0;
-  return has_warpgroup_products() && n_rows <= kTokensMax && op.experts.size() <= kExpertsMax &&
-         static_cast<int64_t>(packed_bytes(1, kRowsTogether, std::max(n_in, n_shared_in))) <=
+  if (op.shared != nullptr) {
+    const int64_t width = op.shared->gate.n_out;
+    if (!has_even_chains(width, width % (4 * kBrickInputs) == 0 ? 4 : 1)) return false;
+  }
+  return has_warpgroup_products() && has_even_chains(op.x.dim(1), 1) &&
+         has_even_chains(op.experts[0].gate.n_out, 1) && n_rows <= kTokensMax &&
+         op.experts.size() <= kExpertsMax &&
+         static_cast<int64_t>(packed_bytes(kRowsTogether, std::max(n_in, n_shared_in))) <=
              kPackedBytesMax &&
          has_equal_bricks(op);
 }

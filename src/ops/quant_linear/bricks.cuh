@@ -1,13 +1,13 @@
-// Products of few rows with bricks (QuantMatrix, kBricks): a warp multiplies 16 weight rows with
-// kColumns · 8 rows of activations, which lie in shared memory. quant_linear and moe_experts are
-// made of it.
+// Products of few rows with bricks (QuantMatrix, kBricks) on the warpgroup matrix unit (sm_90a): a
+// warpgroup multiplies 64 weight rows with kColumns · 8 rows of activations, which lie in shared
+// memory. quant_linear and moe_experts are made of it.
 //
 // Arithmetic of an output: that of product.cuh, step by step; only the order in which memory is
 // read differs.
 #pragma once
 
 #include "device/cuda/copy.cuh"
-#include "device/cuda/mma.cuh"
+#include "device/cuda/wgmma.cuh"
 #include "ops/launch.cuh"
 
 namespace roost::cuda {
@@ -60,9 +60,14 @@ __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t bits) {
   return *reinterpret_cast<const __nv_bfloat162*>(&bits);
 }
 
-// Codes below 16 in the low bits of both halves, as bf16: 128 + code has them as its last bits.
+// Codes below 16 in the low bits of both halves, as bf16: 128 + code has them as its last bits. One
+// instruction masks and merges; the compiler makes two of it.
 __device__ __forceinline__ __nv_bfloat162 small_codes(uint32_t codes) {
-  return __hsub2(pair_of((codes & 0x000F000Fu) | 0x43004300u), pair_of(0x43004300u));
+  uint32_t merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+      : "=r"(merged)
+      : "r"(codes), "r"(0x000F000Fu), "r"(0x43004300u));
+  return __hsub2(pair_of(merged), pair_of(0x43004300u));
 }
 
 // The A operand of step 0..3: r16(scale·code + bias).
@@ -87,229 +92,191 @@ __device__ __forceinline__ void fragment(const BrickPart<kBits>& part, int step,
   }
 }
 
-// Where the block's activations lie in shared memory, in the order of the B operand: of 64 inputs j
-// and 8 rows c, two runs of 16 bytes a lane, of steps 0, 1 and 2, 3. A lane's bytes: inputs k, k +
-// 1, k + 8, k + 9 of both steps, k = 2·(lane mod 4), of row lane div 4. Lanes of absent rows have
-// no place: their operands are zeros.
-template <int kColumns>
+// Where the block's activations lie in shared memory, as cores of the matrix unit's B operand: 16
+// bytes, 8 inputs, of every row, then the next 8 inputs. A core has 8 rows; behind the last row it
+// reads on into the next inputs, whose sums nobody stores: columns do not see each other
+// (docs/decisions/0002-mma-laws.md, L2).
 struct PackedRows {
-  uint4* runs;
-  int n_lanes;  // 4 a row; 32 where there is more than one column
+  uint8_t* base;
+  int n_rows;
 
-  __device__ PackedRows(void* shared, int n_rows)
-      : runs(static_cast<uint4*>(shared)), n_lanes(kColumns > 1 ? 32 : 4 * n_rows) {}
-  __device__ __forceinline__ uint4* run(int j, int column, int half) const {
-    return runs + ((j * kColumns + column) * 2 + half) * n_lanes;
-  }
-  __device__ PackedRows from_brick(int j) const {
-    PackedRows moved = *this;
-    moved.runs = run(j, 0, 0);
-    return moved;
-  }
+  __device__ uint8_t* core(int input8) const { return base + input8 * n_rows * 16; }
 };
 
 // Bytes of shared memory of rows of n_in inputs.
-inline size_t packed_bytes(int n_columns, int64_t n_rows, int64_t n_in) {
-  const int64_t n_lanes = n_columns > 1 ? 32 * n_columns : 4 * n_rows;
-  return static_cast<size_t>(n_in / kBrickInputs * 2 * n_lanes) * sizeof(uint4);
+inline size_t packed_bytes(int64_t n_rows, int64_t n_in) {
+  return static_cast<size_t>(n_rows * n_in * 2) + 256;  // read behind the last core
 }
 
-// Rows 0 .. n_rows of n_across · 64 inputs into shared memory; row_of(token) is where one begins. A
-// warp takes 8 pieces of 32 inputs at a time: its lanes, in the order (16-byte part, row, piece),
-// write to different banks, as each starts with another of the four words it has.
-template <int kColumns, class RowOf>
-__device__ __forceinline__ void pack_rows(const PackedRows<kColumns>& to, int n_rows, int n_across,
-                                          const RowOf& row_of) {
-  constexpr int kBatch = 6;  // loads of a thread on their way together
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-  const int n_beside = kColumns > 1 || n_rows > 4 ? 8 : n_rows > 2 ? 4 : n_rows;  // rows of a warp
-  const int part = lane % 4, beside = lane / 4 % n_beside, after = lane / 4 / n_beside;
-  const int n_pieces = 2 * n_across, step = 8 / n_beside * n_warps;
-  const int first = 8 / n_beside * warp + after, turn = lane / 8;
-#pragma unroll
-  for (int column = 0; column < kColumns; ++column) {
-    const int token = 8 * column + beside;
-    const bool is_there = token < n_rows;
-    if (!is_there && kColumns == 1) continue;
-    const uint16_t* row = row_of(is_there ? token : 0) + 8 * part;
-    for (int begin = first; begin < n_pieces; begin += kBatch * step) {
-      uint4 values[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int piece = min(begin + i * step, n_pieces - 1);
-        values[i] = *reinterpret_cast<const uint4*>(row + 32 * piece);
-        if (!is_there) values[i] = make_uint4(0, 0, 0, 0);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int piece = begin + i * step;
-        if (piece >= n_pieces) break;
-        auto* words = reinterpret_cast<uint32_t*>(to.run(piece / 2, column, piece % 2)) + part;
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          const int q = (w + turn) % 4;
-          const uint32_t word = q == 0   ? values[i].x
-                                : q == 1 ? values[i].y
-                                : q == 2 ? values[i].z
-                                         : values[i].w;
-          words[(4 * beside + q) * 4] = word;
-        }
-      }
-    }
-  }
+// Rows of n_across · 64 inputs into shared memory; row_of(token) is where one begins. The threads
+// first, first + step, … of the block. A group of copies that is on its way behind the call.
+template <class RowOf>
+__device__ __forceinline__ void pack_rows(const PackedRows& to, int n_across, const RowOf& row_of) {
+  const int n_pieces = n_across * 8 * to.n_rows;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < n_pieces; i += blockDim.x)
+    copy_16(shared_address(to.base + 16 * i), row_of(i % to.n_rows) + i / to.n_rows * 8);
+  copy_commit();
 }
 
-// A warp's way through bricks that follow each other. Weights come through a ring in shared memory,
-// where a thread reads only what it copied itself: copies end in order, so waiting for one leaves
-// those behind it on their way.
+// Behind pack_rows, in all threads: the rows are there.
+__device__ __forceinline__ void wait_for_packed() {
+  copy_wait<0>();
+  fence_async_shared();
+  __syncthreads();
+}
+
+// A warpgroup's way through bricks that follow each other. Weights come through a ring in shared
+// memory, where a thread reads only what it copied itself: copies end in order, so waiting for one
+// leaves those behind it on their way.
 template <int kBits, int kThreads>
 class BrickChain {
  public:
   static constexpr int kDepth = kBits == 4 ? 8 : 5;  // bricks on their way
   struct Ring {
-    uint4 codes[kDepth][kBits / 4][kThreads];
-    uint2 pairs[kDepth][kThreads];
+    struct Slot {
+      uint4 codes[kBits / 4][kThreads];
+      uint2 pairs[kThreads];
+    } slots[kDepth];
   };
 
   // Asks for the first bricks of n. part: which 16 rows of a brick are the warp's, 0..3.
   __device__ __forceinline__ BrickChain(Ring& ring, const uint8_t* bricks, int n, int part)
-      : ring_(ring), n_(n) {
+      : place_(shared_address(&ring.slots[0].codes[0][threadIdx.x])),
+        first_place_(place_),
+        n_left_to_ask_(n),
+        n_(n) {
     const int lane = threadIdx.x % 32;
-    codes_ = bricks + 16 * (32 * part + lane);
-    pairs_ = bricks + 512 * kBits + 8 * (8 * part + lane / 4);
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) ask_for(d, d < n);
+    next_ = bricks + 16 * (32 * part + lane);
+    pairs_ = 512 * kBits - 16 * (32 * part + lane) + 8 * (8 * part + lane / 4);
+#pragma unroll 1
+    for (int j = 0; j < kDepth; ++j) ask_and_turn();
   }
 
-  // sums += weights · activations. zeros: 16 bytes of zeros in shared memory.
+  // sums = weights · activations. in_quarters: (P0 + P1) + (P2 + P3) over the quarters of the
+  // bricks, else a chain; a chain has an even number of bricks. The loop is short: a step of few
+  // rows runs it from a cold instruction cache.
   template <int kColumns>
-  __device__ __forceinline__ void run(const PackedRows<kColumns>& packed, const uint4* zeros,
-                                      float (&sums)[kColumns][4]) {
-    const int lane = threadIdx.x % 32;
-    const bool has_row = lane < packed.n_lanes;
-    const uint4* x = has_row ? packed.runs + lane : zeros;
-    const int step = has_row ? packed.n_lanes : 0;
-    int j = 0;
-    // Places of the ring and of bricks are constants of the unrolled code.
+  __device__ __forceinline__ void run(const PackedRows& packed, bool in_quarters,
+                                      float (&sums)[kColumns * 4]) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int kCoreBytes = 128;
+    uint64_t x = core_descriptor(shared_address(packed.base), packed.n_rows * 16, kCoreBytes);
+    const int n_chain = in_quarters ? n_ / 4 : n_;
+    float part[kColumns * 4] = {}, third[kColumns * 4] = {};
+    uint32_t a_even[4][4], a_odd[4][4];
+    int quarter = 0;
 #pragma unroll 1
-    for (; j + kDepth <= n_; j += kDepth) {
-#pragma unroll
-      for (int d = 0; d < kDepth; ++d) {
-        multiply<kColumns>(d, x, step, sums);
-        ask_for(d + kDepth, j + d + kDepth < n_);
+    for (int begin = 0; begin < n_; begin += n_chain, ++quarter) {
+#pragma unroll 1
+      for (int j = 0; j < n_chain; j += 2) {
+        step<kColumns>(x, packed.n_rows, a_even, part);
+        step<kColumns>(x, packed.n_rows, a_odd, part);
       }
-      codes_ += kDepth * brick_bytes_of(kBits);
-      pairs_ += kDepth * brick_bytes_of(kBits);
-    }
+      wgmma_wait<0>();
+      wgmma_hold(part);
 #pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      if (j + d >= n_) break;
-      multiply<kColumns>(d, x, step, sums);
-      copy_commit();
+      for (int i = 0; i < kColumns * 4; ++i) {
+        if (quarter == 0) sums[i] = part[i];
+        if (quarter == 1) sums[i] += part[i];
+        if (quarter == 2) third[i] = part[i];
+        if (quarter == 3) sums[i] += third[i] + part[i];
+        part[i] = 0;
+      }
     }
     copy_wait<0>();
+#endif
   }
 
  private:
-  // The brick in place d of the ring; x moves on to the activations of the next.
+  static constexpr int kSlotBytes = int(sizeof(typename Ring::Slot));
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  // The next brick: its operand is made while the products of the one before it run. x moves on.
   template <int kColumns>
-  __device__ __forceinline__ void multiply(int d, const uint4*& x, int step,
-                                           float (&sums)[kColumns][4]) {
-    uint4 words[kColumns][2];
-#pragma unroll
-    for (int i = 0; i < kColumns * 2; ++i, x += step) words[i / 2][i % 2] = *x;
+  __device__ __forceinline__ void step(uint64_t& x, int n_rows, uint32_t (&a)[4][4],
+                                       float (&sums)[kColumns * 4]) {
     copy_wait<kDepth - 1>();
     BrickPart<kBits> brick;
 #pragma unroll
-    for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = ring_.codes[d][i][threadIdx.x];
-    brick.pairs = ring_.pairs[d][threadIdx.x];
+    for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = load_shared_16(place_ + i * 16 * kThreads);
+    brick.pairs = load_shared_8(pairs_place());
+    wgmma_wait<1>();  // of the products before the last, whose operand is written again
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      uint32_t a[4];
-      fragment<kBits>(brick, s, a);
+    for (int s = 0; s < 4; ++s) fragment<kBits>(brick, s, a[s]);
+    wgmma_fence();
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const uint4& of = words[c][s / 2];
-        const uint32_t b[2] = {s % 2 == 0 ? of.x : of.z, s % 2 == 0 ? of.y : of.w};
-        mma_m16n8k16(sums[c], a, b);
-      }
+    for (int s = 0; s < 4; ++s) wgmma(sums, a[s], x + uint32_t(2 * s * n_rows));
+    wgmma_commit();
+    x += uint32_t(8 * n_rows);
+    ask_and_turn();
+  }
+#endif
+
+  __device__ __forceinline__ uint32_t pairs_place() const {
+    return place_ - 8 * threadIdx.x + kBits / 4 * 16 * kThreads;
+  }
+
+  // Copies the next brick into the place of the one that was read last, and goes on to the next
+  // place. Also a group of copies where there is no brick, so that waiting can count.
+  __device__ __forceinline__ void ask_and_turn() {
+    if (n_left_to_ask_ > 0) {
+#pragma unroll
+      for (int i = 0; i < kBits / 4; ++i) copy_16(place_ + i * 16 * kThreads, next_ + 2048 * i);
+      copy_8(pairs_place(), next_ + pairs_);
     }
-  }
-
-  // The brick `ahead` behind the next one; also a group of copies where there is none, so that
-  // waiting can count.
-  __device__ __forceinline__ void ask_for(int ahead, bool is_there) {
-    const int slot = ahead % kDepth;
-#pragma unroll
-    for (int i = 0; i < kBits / 4; ++i)
-      copy_16_if(is_there, shared_place(&ring_.codes[slot][i][threadIdx.x]),
-                 codes_ + ahead * brick_bytes_of(kBits) + 2048 * i);
-    copy_8_if(is_there, shared_place(&ring_.pairs[slot][threadIdx.x]),
-              pairs_ + ahead * brick_bytes_of(kBits));
     copy_commit();
-  }
-  static __device__ __forceinline__ uint32_t shared_place(const void* p) {
-    return uint32_t(__cvta_generic_to_shared(p));
+    n_left_to_ask_ -= 1;
+    next_ += brick_bytes_of(kBits);
+    place_ =
+        place_ == first_place_ + (kDepth - 1) * kSlotBytes ? first_place_ : place_ + kSlotBytes;
   }
 
-  Ring& ring_;
-  const uint8_t *codes_, *pairs_;  // of the next brick that was not multiplied
-  int n_;
+  uint32_t place_, first_place_;  // in shared memory, of the thread's codes
+  const uint8_t* next_;           // its codes of the next brick to ask for
+  int pairs_;                     // from there to its scales and biases
+  int n_left_to_ask_, n_;
 };
-
-// Σ of four neighbouring warps, a quarter each: (P0 + P1) + (P2 + P3), in the sums of the first.
-template <int kColumns>
-__device__ __forceinline__ void join_quarters(float (&sums)[kColumns][4]) {
-  __shared__ float parts[3][kColumns * 4][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 0) parts[warp - 1][i][lane] = sums[i / 4][i % 4];
-  __syncthreads();
-  if (warp > 0) return;
-#pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    sums[i / 4][i % 4] =
-        (sums[i / 4][i % 4] + parts[0][i][lane]) + (parts[1][i][lane] + parts[2][i][lane]);
-}
 
 // silu(gate)·up, in the sums of every four warps' first two; the others hold up.
 template <int kColumns, int kThreads>
-__device__ __forceinline__ void join_pair(float (&sums)[kColumns][4]) {
+__device__ __forceinline__ void join_pair(float (&sums)[kColumns * 4]) {
   __shared__ float up[kColumns * 4][kThreads / 2];
   const int warp = threadIdx.x / 32 % 4;
   const int place = threadIdx.x / 128 * 64 + threadIdx.x % 64;
 #pragma unroll
   for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 1) up[i][place] = sums[i / 4][i % 4];
+    if (warp > 1) up[i][place] = sums[i];
   __syncthreads();
   if (warp > 1) return;
 #pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    sums[i / 4][i % 4] = silu_f32(sums[i / 4][i % 4]) * up[i][place];
+  for (int i = 0; i < kColumns * 4; ++i) sums[i] = silu_f32(sums[i]) * up[i][place];
 }
 
 // Calls store(token, row, value) for the sums of 16 rows from first_row on.
 template <int kColumns, class Store>
-__device__ __forceinline__ void for_brick_sums(const float (&sums)[kColumns][4], int64_t first_row,
+__device__ __forceinline__ void for_brick_sums(const float (&sums)[kColumns * 4], int64_t first_row,
                                                const Store& store) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) store(8 * c + 2 * q + i % 2, first_row + g + i / 2 * 8, sums[c][i]);
-  }
+  for (int i = 0; i < kColumns * 4; ++i)
+    store(i / 4 * 8 + 2 * q + i % 2, first_row + g + i / 2 % 2 * 8, sums[i]);
+}
+
+// Products of a row take two bricks at a time.
+inline bool has_even_chains(int64_t n_in, int n_chains) {
+  return n_in % (2 * n_chains * kBrickInputs) == 0;
 }
 
 // How the warps of a block share its work, four at a time.
 enum class BrickMode {
   kChain,     // 64 rows, 16 a warp
-  kQuarters,  // 16 rows, a quarter of the inputs a warp
+  kQuarters,  // the same, of a matrix in quarters
   kPair,      // 32 rows of a SwiGLU pair: gate in the first two warps, up in the others
 };
 
 __host__ __device__ constexpr int64_t tile_rows_of(BrickMode mode) {
-  return mode == BrickMode::kChain ? 64 : mode == BrickMode::kPair ? 32 : 16;
+  return mode == BrickMode::kPair ? 32 : 64;
 }
 
 inline bool is_bricks(const QuantMatrix& w) {

@@ -1,4 +1,4 @@
-// The CUDA kernels of quant_linear for few rows of activations over bricks (sm_90): each block a
+// The CUDA kernels of quant_linear for few rows of activations over bricks (sm_90a): each block a
 // tile of weight rows, all parts of a call in one launch where they are alike. A matrix in quarters
 // is shared by a cluster of four blocks, a quarter each.
 #include "ops/quant_linear/bricks_rows.cuh"
@@ -44,11 +44,11 @@ __device__ __forceinline__ void store(const RowsCall& call, const RowsPart& part
 
 // The joined sums of quarters: this block's share of them, handed to store(place, value).
 template <int kColumns, int kThreads, class Store>
-__device__ __forceinline__ void join_cluster(const float (&sums)[kColumns][4],
+__device__ __forceinline__ void join_cluster(const float (&sums)[kColumns * 4],
                                              const Store& store_joined) {
   __shared__ float parts[kColumns * 4][kThreads];
 #pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i) parts[i][threadIdx.x] = sums[i / 4][i % 4];
+  for (int i = 0; i < kColumns * 4; ++i) parts[i][threadIdx.x] = sums[i];
   cluster_barrier();
   const int rank = rank_in_cluster();
 #pragma unroll
@@ -65,26 +65,24 @@ __device__ __forceinline__ void join_cluster(const float (&sums)[kColumns][4],
 // kGroups · 4 warps, each group a tile.
 template <int kBits, int kColumns, int kGroups, BrickMode kMode>
 __global__ void __launch_bounds__(kGroups * 128) sm90_bricks_linear_rows(RowsCall call) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int kThreads = kGroups * 128;
   using Chain = BrickChain<kBits, kThreads>;
   extern __shared__ uint4 dynamic_shared[];
   auto& ring = *reinterpret_cast<typename Chain::Ring*>(dynamic_shared);
-  const PackedRows<kColumns> packed(&ring + 1, int(call.n_rows));
+  const PackedRows packed{reinterpret_cast<uint8_t*>(&ring + 1), int(call.n_rows)};
   const int warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
   constexpr int kBlocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
   const int quarter = blockIdx.x % kBlocks, n = call.n_across / kBlocks;
   const int64_t n_items = (call.n_tiles + kGroups - 1) / kGroups;
   const int64_t bytes_across = call.n_across * brick_bytes_of(kBits);
-  __shared__ uint4 zeros;
-  if (threadIdx.x == 0) zeros = make_uint4(0, 0, 0, 0);
   bool is_packed = false;
   for (int64_t item = blockIdx.x / kBlocks; item < n_items; item += gridDim.x / kBlocks) {
     // A group behind the last tile takes it again and stores nothing.
     const int64_t wanted = item * kGroups + group, tile = min(wanted, call.n_tiles - 1);
     const RowsPart& part = part_of(call, tile);
     const int64_t at = tile - part.first_tile;
-    float sums[kColumns][4] = {};
+    float sums[kColumns * 4];
     const bool is_up = kMode == BrickMode::kPair && warp > 1;
     const uint8_t* bricks = (is_up ? part.up : part.bricks) +
                             (kMode == BrickMode::kPair ? at / 2 : at) * bytes_across +
@@ -92,13 +90,13 @@ __global__ void __launch_bounds__(kGroups * 128) sm90_bricks_linear_rows(RowsCal
     Chain chain(ring, bricks, n, kMode == BrickMode::kPair ? int(at % 2) * 2 + warp % 2 : warp);
     if (!is_packed) {
       wait_for_inputs();
-      pack_rows<kColumns>(packed, int(call.n_rows), n, [&](int token) {
+      pack_rows(packed, n, [&](int token) {
         return call.x + (int64_t(token) * call.n_across + quarter * n) * kBrickInputs;
       });
-      __syncthreads();
+      wait_for_packed();
       is_packed = true;
     }
-    chain.run(packed, &zeros, sums);
+    chain.template run<kColumns>(packed, false, sums);
     if constexpr (kMode == BrickMode::kQuarters) {
       const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
       join_cluster<kColumns, kThreads>(sums, [&](int i, float value) {
@@ -127,7 +125,7 @@ void launch(const RowsCall& call, CudaContext& context) {
   const auto kernel = sm90_bricks_linear_rows<kBits, kColumns, kGroups, kMode>;
   const int n = call.n_across / (kQuarters ? kQuarterBlocks : 1);
   const size_t n_bytes = sizeof(typename BrickChain<kBits, kGroups * 128>::Ring) +
-                         packed_bytes(kColumns, call.n_rows, int64_t(n) * kBrickInputs);
+                         packed_bytes(call.n_rows, int64_t(n) * kBrickInputs);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(n_bytes)));
   const int64_t n_items = (call.n_tiles + kGroups - 1) / kGroups;
@@ -177,9 +175,9 @@ bool takes_bricks_rows(const QuantLinear& op) {
     const bool is_pair = op.epilogue == Epilogue::kSwiGlu;
     if (is_pair && (part.tree != ProductTree::kChain || part.w->bits != op.parts[0].w->bits))
       return false;
-    const int64_t n_blocks = mode_of(op, part) == BrickMode::kQuarters ? kQuarterBlocks : 1;
-    if (packed_bytes(n_rows > 8 ? 2 : 1, n_rows, part.w->n_in / n_blocks) > kPackedBytesMax)
-      return false;
+    const int n_blocks = mode_of(op, part) == BrickMode::kQuarters ? kQuarterBlocks : 1;
+    if (!has_even_chains(part.w->n_in, n_blocks)) return false;
+    if (packed_bytes(n_rows, part.w->n_in / n_blocks) > kPackedBytesMax) return false;
   }
   return true;
 }
@@ -193,7 +191,7 @@ void bricks_rows_cuda(const QuantLinear& op, CudaContext& context) {
   for (int p = 0; p < n_parts; ++p) {
     const LinearPart& part = op.parts[static_cast<size_t>(p)];
     const BrickMode mode = mode_of(op, part);
-    const int64_t tile_rows = mode == BrickMode::kPair ? tile_rows_of(mode) : kBrickRows;
+    const int64_t tile_rows = tile_rows_of(mode);
     RowsPart& to = call.parts[call.n_parts++];
     to = {.bricks = bricks_of(*part.w), .n_out = part.w->n_out, .first_tile = call.n_tiles};
     if (is_pair) to.up = bricks_of(*op.parts[1].w);
