@@ -116,24 +116,25 @@ class ModelRun {
   std::vector<std::byte> memory_of(int sequence) const {
     const Sequence& s = sequences_[static_cast<size_t>(sequence)];
     std::vector<std::byte> bytes;
-    const auto append = [&](const Tensor& t) {
+    each_part(s, [&](const Tensor& t) {
       bytes.resize(bytes.size() + t.n_bytes());
       device_.read(bytes.data() + bytes.size() - t.n_bytes(), t.data, t.n_bytes());
-    };
-    for (const ModelState::Pages& p : state_.pages) {
-      for (const Tensor& pool : {p.k, p.v}) {
-        for (int32_t t = 0; t < s.n_tokens; ++t) {
-          const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
-          for (int64_t head = 0; head < page.dim(0); ++head)
-            append(page.at(head).at(t % kPageTokens));
-        }
-      }
-    }
-    for (const ModelState::Delta& d : state_.delta) {
-      append(d.state.at(s.slot));
-      append(d.tail.at(s.slot));
-    }
+    });
     return bytes;
+  }
+
+  // Gives a sequence that has run nothing the memory of another run's after n_tokens, so that it
+  // goes on from there. Its logits start behind them.
+  void restore(int sequence, int32_t n_tokens, const std::vector<std::byte>& memory) {
+    Sequence& s = sequences_[static_cast<size_t>(sequence)];
+    ROOST_CHECK(s.n_tokens == 0);
+    s.n_tokens = n_tokens;
+    size_t at = 0;
+    each_part(s, [&](const Tensor& t) {
+      device_.write(t.data, memory.data() + at, t.n_bytes());
+      at += t.n_bytes();
+    });
+    ROOST_CHECK(at == memory.size());
   }
 
   // Recurrent state of one gated-delta layer, in layer order among those.
@@ -147,6 +148,22 @@ class ModelRun {
     int32_t slot = 0, n_tokens = 0;
     std::vector<float> logits;
   };
+  // Everything that a sequence remembers, in the order of memory_of.
+  template <class Function>
+  void each_part(const Sequence& s, const Function& f) const {
+    for (const ModelState::Pages& p : state_.pages) {
+      for (const Tensor& pool : {p.k, p.v}) {
+        for (int32_t t = 0; t < s.n_tokens; ++t) {
+          const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
+          for (int64_t head = 0; head < page.dim(0); ++head) f(page.at(head).at(t % kPageTokens));
+        }
+      }
+    }
+    for (const ModelState::Delta& d : state_.delta) {
+      f(d.state.at(s.slot));
+      f(d.tail.at(s.slot));
+    }
+  }
   static int32_t pages_for(int n_sequences, int64_t context) {
     return static_cast<int32_t>(n_sequences * ((context + kPageTokens - 1) / kPageTokens) + 3);
   }

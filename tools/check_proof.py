@@ -9,11 +9,14 @@ The second column holds one command, or several of the others separated by "; ":
 A cell that begins with "?" is a proposal: the claim is open. It fails under --closed only.
 
 Fails on tests that do not exist, are disabled or were skipped, and on empty cells.
-  --results FOLDER   also read the reports of a run: a named test must have run and passed
+  --results FOLDER   also read the reports of a run: a named test, oracle or corpus of a fuzz target
+                     must have run and passed
+A measurement of docs/measurements/ that says whether it passed must say yes.
   --run BUILD        run the rows that are cheap again (tests and commands) on the programs of BUILD
   --closed           open rows are faults
 """
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -73,7 +76,12 @@ def reference_fault(reference, tests):
         return pytest_fault(reference)
     if re.fullmatch(r"\w+\.\w+", reference) and "/" not in reference:
         return tests.get(reference, "there is no such test")
-    return "" if (ROOT / reference.split(" ")[0]).is_file() else "there is no such file"
+    file = ROOT / reference.split(" ")[0]
+    if not file.is_file():
+        return "there is no such file"
+    if file.suffix == ".json" and json.loads(file.read_text(encoding="utf-8")).get("passed") is False:
+        return "has not passed"
+    return ""
 
 
 def run_results(folder):
@@ -89,11 +97,20 @@ def run_results(folder):
             else:
                 name = gtest_name(case)
             found[name] = max(found.get(name, "passed"), status, key=order.index)
+    for report in folder.glob("ctest-*.xml"):  # names of programs: the corpora
+        for case, status in junit_cases(report):
+            name = case.get("name", "").removesuffix("_replay")
+            found[f"tests/fuzz/{name}.cc"] = status
+    for counts in folder.glob("*.counts"):
+        n_passed, n_failed = re.match(r"(\d+) passed, (\d+) failed", counts.read_text()).groups()
+        name = f"tests/oracles/{counts.stem}_oracle.py"
+        found[name] = "passed" if int(n_passed) > 0 and n_failed == "0" else "failed"
     return found
 
 
 def ran_fault(reference, results):
-    is_test = "::" in reference or (re.fullmatch(r"\w+\.\w+", reference) and "/" not in reference)
+    is_test = ("::" in reference or reference.startswith(("tests/fuzz/", "tests/oracles/"))
+               or (re.fullmatch(r"\w+\.\w+", reference) and "/" not in reference))
     if not is_test:
         return ""
     status = results.get(reference.split("[")[0], "not run")

@@ -164,18 +164,19 @@ def untested_refusals(texts):
 
 def stale_citations(texts):
     """A comment cites a page of docs/ by the name of a section: that section must exist."""
-    citation = re.compile(r"docs/(\w+)\.md, ([\w'-]+(?: [\w'-]+){0,3})")
+    citation = re.compile(r"docs/(\w+)\.md,\s+(?://\s*|#\s*)?([\w'-]+(?: [\w'-]+){0,3})")
     headings = {path[5:-3]: re.findall(r"^#+ (.*)", text, re.MULTILINE)
                 for path, text in texts.items() if re.fullmatch(r"docs/\w+\.md", path)}
     for path, text in texts.items():
         if not path.startswith(("src/", "tests/")):
             continue
-        for number, line in enumerate(text.splitlines(), 1):
-            for page, words in citation.findall(line):
-                cited = words.lower()
-                names = [heading.lower() for heading in headings.get(page, [])]
-                if not any(cited.startswith(name) or name.startswith(cited) for name in names):
-                    yield path, number, f"docs/{page}.md has no section '{words}'"
+        for match in citation.finditer(text):
+            page, words = match.groups()
+            cited = words.lower()
+            names = [heading.lower() for heading in headings.get(page, [])]
+            if not any(cited.startswith(name) or name.startswith(cited) for name in names):
+                number = text.count("\n", 0, match.start()) + 1
+                yield path, number, f"docs/{page}.md has no section '{words}'"
 
 
 def main():

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "apps/load_weights.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include "model/qwen35.h"
 #include "weights/names.h"
 
@@ -195,6 +197,12 @@ std::string kernels_table(const ModelWeights& weights, const MatrixList& list, c
             kernel_of(*w, weights, ops));
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(std::move(row));
   }
+  // The other ops have one kernel each, whatever the weights are.
+  for (const char* op : {"embed", "add_rms_norm", "conv_gates", "gated_delta",
+                         "qk_norm_rope_append", "attention", "route", "sample"}) {
+    if (std::string_view(op) == "route" && !weights.config.is_moe()) continue;
+    rows.emplace_back(op, "", "", "one kernel");
+  }
   std::string text = fmt::format("\nkernels on {}\n", ops.name());
   for (const auto& [kind, shape, width, kernel] : rows) {
     text += fmt::format("  {:<22}{:<16}{:<16}{}\n", kind, shape, width, kernel);
@@ -240,19 +248,33 @@ void print_memory_plan(const MemoryPlan& plan) {
 }
 
 int run_inspect(const InspectOptions& options) {
-  const Result<LoadedWeights> loaded = load_model_weights(options.model, 0, true);
+  const std::string& folder = options.load.folder;
+  const Result<LoadedWeights> loaded = load_model_weights(folder, 0, true);
   if (!loaded) return refused(loaded.error());
-  const std::shared_ptr<const ModelWeights>& weights = loaded->weights;
-  ThreadPool pool(1);  // nothing is computed
-  const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits(weights->config, 1));
-  fmt::print("{}", inspect_report(*weights, *ops));
-  if (options.lists_tensors) print_tensors(*weights->checkpoint);
-  if (options.plan) {
-    const Result<MemoryPlan> plan = options.plan(weights);
-    if (!plan) return refused(plan.error());
-    print_memory_plan(*plan);
+  const ModelWeights& weights = *loaded->weights;
+  if (!options.is_plan_alone) {
+    ThreadPool pool(options.load.engine.n_threads > 0 ? options.load.engine.n_threads
+                                                      : n_usable_cpus());
+    const std::unique_ptr<Ops> ops = make_cpu_ops(pool, Qwen35::ops_limits(weights.config, 1));
+    fmt::print("{}", inspect_report(weights, *ops));
+    if (options.lists_tensors) print_tensors(*weights.checkpoint);
   }
-  return 0;
+  int status = 0;
+  const auto say = [&](const Error& error) { status = refused(error); };
+  EngineOptions engine = options.load.engine;
+  if (auto drafter = load_drafter_of(options.load, weights))
+    engine.drafter = std::move(drafter).value();
+  else
+    say(drafter.error());
+  if (const Result<MemoryPlan> plan = plan_memory(weights, engine, available_memory_bytes()))
+    print_memory_plan(*plan);
+  else
+    say(plan.error());
+  const bool has_text_side = !folder.starts_with("synth:");
+  if (has_text_side) {
+    if (const auto text = load_text_side(options.load, system_clock()); !text) say(text.error());
+  }
+  return status;
 }
 
 }  // namespace roost

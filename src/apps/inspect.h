@@ -1,26 +1,24 @@
 // roost inspect MODEL: what is in a checkpoint, what is left out, and which kernels will run.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "base/result.h"
-#include "engine/engine.h"
+#include "apps/load_model.h"
 #include "ops/ops.h"
 #include "weights/weights.h"
 
 namespace roost {
 
 struct InspectOptions {
-  std::string model;           // a folder
+  LoadOptions load;            // which model and drafter, and how they would be served
   bool lists_tensors = false;  // every tensor of the files, one a line
-  // The memory plan that a server would print, when it is wanted.
-  std::function<Result<MemoryPlan>(std::shared_ptr<const ModelWeights>)> plan;
+  bool is_plan_alone = false;  // nothing but the memory plan
 };
 
-// Prints the report; a checkpoint that is refused is said so by code and name. Returns the
-// process's exit status.
+// Prints the report, then what a server would refuse, by code and name: of the weights, which ends
+// the report, of the text side, of the drafter, of the memory plan. Returns the process's exit
+// status, 0 if nothing is refused.
 int run_inspect(const InspectOptions& options);
 
 // Geometry, files, bytes by kind and width, what a decoded row reads, what is left out, kernels.

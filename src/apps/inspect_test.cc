@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "apps/load_weights.h"
@@ -49,13 +50,68 @@ TEST(Inspect, the_report_names_geometry_bytes_kernels_and_what_is_left_out) {
        "experts gate, up      4-bit g64", "3072x256", "q8", "q4"});
 }
 
-TEST(Inspect, refusals_become_an_exit_status) {
-  EXPECT_EQ(run_inspect({.model = kFledgling + "/nowhere"}), 1);
-  EXPECT_EQ(run_inspect({.model = kFledgling,
-                         .plan = [](auto) -> Result<MemoryPlan> {
-                           return Error{Refusal::MemoryTooSmall, "have 1, want 2"};
-                         }}),
-            1);
+// Bytes of a folder's files that stand beside links to Fledgling's own.
+std::string folder_with(const TempFolder& folder, const std::string& name,
+                        const std::string& text) {
+  const std::filesystem::path to =
+      folder.path + "/" + std::to_string(std::hash<std::string>()(text));
+  std::filesystem::create_directory(to);
+  for (const auto& entry : std::filesystem::directory_iterator(kFledgling)) {
+    if (entry.path().filename() != name)
+      std::filesystem::create_symlink(entry.path(), to / entry.path().filename());
+  }
+  std::ofstream(to / name) << text;
+  return to;
+}
+
+struct Inspected {
+  int status;
+  std::string report, refusals;
+};
+
+Inspected inspect(const InspectOptions& options) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int status = run_inspect(options);
+  std::fflush(stdout), std::fflush(stderr);
+  return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+InspectOptions options_of(const std::string& folder) {
+  InspectOptions options;
+  options.load.folder = folder;
+  return options;
+}
+
+TEST(Inspect, what_can_be_served_has_status_0_and_a_plan) {
+  const Inspected fledgling = inspect(options_of(kFledgling));
+  EXPECT_EQ(fledgling.status, 0) << fledgling.refusals;
+  EXPECT_EQ(fledgling.refusals.find("refused"), std::string::npos);
+  expect_lines(fledgling.report, {"kernels on cpu", "  attention ", "  route ", "memory plan"});
+  InspectOptions plan_alone = options_of(kFledgling);
+  plan_alone.is_plan_alone = true;
+  EXPECT_EQ(inspect(plan_alone).report.find("kernels on"), std::string::npos);
+}
+
+TEST(Inspect, everything_that_a_server_would_refuse_is_named) {
+  const TempFolder folder;
+  const auto expect_refused = [&](const InspectOptions& options, const char* code,
+                                  const char* name) {
+    const Inspected seen = inspect(options);
+    EXPECT_EQ(seen.status, 1) << code;
+    expect_lines(seen.refusals, {"refused: ", code, name});
+  };
+  expect_refused(options_of(kFledgling + "/nowhere"), "file.", "nowhere");
+  expect_refused(options_of(folder_with(folder, "config.json", "{")), "json.", "config.json");
+  expect_refused(options_of(folder_with(folder, "tokenizer.json", "{}")), "tokenizer.", "");
+  expect_refused(options_of(folder_with(folder, "chat_template.jinja", "{{ 1 | nonsense }}")),
+                 "template.", "nonsense");
+  InspectOptions small = options_of(kFledgling);
+  small.load.engine.memory_max = 1 << 20;
+  expect_refused(small, "memory.", "");
+  InspectOptions drafter = options_of(kFledgling);
+  drafter.load.drafter = folder.path;
+  expect_refused(drafter, "file.", "config.json");
 }
 
 TEST(Inspect, the_plan_is_printed_when_it_is_asked_for) {

@@ -45,13 +45,6 @@ class Steps {
   int64_t last_ns_;
 };
 
-Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
-  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
-  Result<json::Value> value = json::parse(text);
-  if (value) return value;
-  return Error{value.error().refusal, fmt::format("{}: {}", path, value.error().detail)};
-}
-
 // A file that may be absent: null then.
 Result<json::Value> read_optional_json(const std::string& path, size_t n_bytes_max) {
   if (!file_exists(path)) return json::Value();
@@ -131,8 +124,8 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   out.model = std::make_shared<ServedModel>();
   ServedModel& model = *out.model;
   const std::string& folder = options.folder;
-  ROOST_TRY(out.config_text, read_file(folder + "/config.json", limits::kConfigBytesMax));
-  ROOST_TRY(const json::Value config, json::parse(out.config_text));
+  ROOST_TRY(const json::Value config, read_json(folder + "/config.json", limits::kConfigBytesMax));
+  out.config_text = json::write(config);
   ROOST_TRY(out.config, parse_config(config));
   ROOST_TRY(const json::Value generation,
             read_optional_json(folder + "/generation_config.json", limits::kConfigBytesMax));
@@ -166,17 +159,6 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   return out;
 }
 
-// The drafter that is named, or the one beside the model; none: null.
-Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
-                                                              const ModelWeights& target) {
-  std::string folder = options.drafter;
-  if (folder.empty()) folder = options.folder + "/drafter";
-  const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
-  if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
-  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target));
-  return std::make_shared<const DrafterWeights>(std::move(weights));
-}
-
 std::string summary_of(const DrafterWeights& drafter) {
   const DrafterConfig& c = drafter.config;
   return fmt::format("DFlash {}, {} layers, blocks of {} rows, {} taps, {} MiB", c.version,
@@ -206,6 +188,16 @@ Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options,
   Steps steps(clock);
   ROOST_TRY(TextSide text, load_text(options, clock, steps));
   return text.model;
+}
+
+Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
+                                                              const ModelWeights& target) {
+  std::string folder = options.drafter;
+  if (folder.empty()) folder = options.folder + "/drafter";
+  const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
+  if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
+  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target));
+  return std::make_shared<const DrafterWeights>(std::move(weights));
 }
 
 Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock) {

@@ -26,6 +26,10 @@ struct LoadOptions {
 // its time and the memory in use.
 Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, const Clock& clock);
 
+// The drafter that is named, or the one beside the model; none, or no drafts wanted: null.
+Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions& options,
+                                                              const ModelWeights& target);
+
 // The tokenizer and the template alone: everything but the engine.
 Result<std::shared_ptr<ServedModel>> load_text_side(const LoadOptions& options, const Clock& clock);
 

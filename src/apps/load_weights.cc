@@ -25,12 +25,18 @@ Result<LoadedWeights> make_weights(const std::string& shape, int64_t n_layers,
 
 }  // namespace
 
+Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
+  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
+  Result<json::Value> value = json::parse(text);
+  if (value) return value;
+  return Error{value.error().refusal, path + ": " + value.error().detail};
+}
+
 Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,
                                          bool is_read_by_host) {
   if (model.starts_with(kSynthetic))
     return make_weights(model.substr(kSynthetic.size()), n_layers, is_read_by_host);
-  ROOST_TRY(const std::string text, read_file(model + "/config.json", limits::kConfigBytesMax));
-  ROOST_TRY(const json::Value json, json::parse(text));
+  ROOST_TRY(const json::Value json, read_json(model + "/config.json", limits::kConfigBytesMax));
   ROOST_TRY(ModelConfig config, parse_config(json));
   ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(model));
   ROOST_TRY(

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "weights/synthetic_memory.h"
 #include "weights/weights.h"
@@ -15,6 +16,9 @@ struct LoadedWeights {
   std::shared_ptr<const ModelWeights> weights;
   std::optional<SyntheticMemory> synthetic;  // what they were made of
 };
+
+// One JSON document of a file; refusals name it.
+Result<json::Value> read_json(const std::string& path, size_t n_bytes_max);
 
 // model: a folder, or synth:SHAPE with n_layers layers (0: the shape's own). Synthetic weights that
 // no host reads are left for the device to make.

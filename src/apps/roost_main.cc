@@ -49,20 +49,18 @@ int run_bench_of(const CommandLine& line) {
   return run_bench(options);
 }
 
-Result<MemoryPlan> plan_of(const Flags& flags, const ModelWeights& weights) {
-  ROOST_TRY(EngineOptions options, engine_options_of(flags));
-  return plan_memory(weights, options, available_memory_bytes());
-}
-
 int run_inspect_of(const CommandLine& line) {
-  InspectOptions options;
-  options.model = line.model;
-  options.lists_tensors = line.flags.lists_tensors;
-  if (line.flags.plan) {
-    options.plan = [&line](const std::shared_ptr<const ModelWeights>& weights) {
-      return plan_of(line.flags, *weights);
-    };
+  Result<EngineOptions> engine = engine_options_of(line.flags);
+  if (!engine) {
+    fmt::print(stderr, "roost: {}\n", to_string(engine.error()));
+    return kExitBadCommandLine;
   }
+  InspectOptions options;
+  options.load.folder = line.model;
+  options.load.drafter = line.flags.drafter;
+  options.load.engine = std::move(*engine);
+  options.lists_tensors = line.flags.lists_tensors;
+  options.is_plan_alone = line.flags.plan;
   return run_inspect(options);
 }
 

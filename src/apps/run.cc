@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -124,30 +125,64 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
-// Shows a reply as it comes: reasoning dim and only on a terminal, content as it is.
+// The last n characters of a text.
+std::string_view tail_of(std::string_view text, size_t n) {
+  size_t at = text.size();
+  for (; at > 0 && n > 0; --n) {
+    do {
+      --at;
+    } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+  }
+  return text.substr(at);
+}
+
+// Shows a reply as it comes. On a terminal reasoning is folded into one dim line: its newest words
+// while it grows, its length when it is over; elsewhere it is left out. Content is printed as it
+// is.
 class Printer {
  public:
   void show(const ReplyPiece& piece) {
     for (const ReplyEvent& event : piece.events) {
       if (event.kind == ReplyEvent::Kind::kContent) {
-        if (is_dim_) print("\x1b[0m\n\n");
-        is_dim_ = false;
+        end_reasoning();
         print(event.text);
       } else if (event.kind == ReplyEvent::Kind::kReasoning && is_terminal_) {
-        if (!is_dim_) print("\x1b[2m");
-        is_dim_ = true;
-        print(event.text);
+        add_reasoning(event.text);
       }
     }
   }
   void end() {
-    print(is_dim_ ? "\x1b[0m\n" : "\n");
-    is_dim_ = false;
+    end_reasoning();
+    print("\n");
   }
 
  private:
+  static constexpr size_t kTailCharacters = 60;
+  static constexpr const char* kLineStart = "\r\x1b[K\x1b[2m";  // of an empty line, dim
+
+  void add_reasoning(std::string_view text) {
+    n_words_ += static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
+    line_ += text;
+    if (const size_t newline = line_.find_last_of('\n', line_.size() - 1);
+        newline != std::string::npos && newline + 1 < line_.size())
+      line_.erase(0, newline + 1);
+    std::string shown(tail_of(line_, kTailCharacters));
+    std::replace(shown.begin(), shown.end(), '\n', ' ');
+    print(fmt::format("{}{}\x1b[0m", kLineStart, shown));
+    is_reasoning_ = true;
+  }
+  void end_reasoning() {
+    if (!is_reasoning_) return;
+    print(fmt::format("{}(thought, {} words)\x1b[0m\n", kLineStart, n_words_ + 1));
+    is_reasoning_ = false;
+    n_words_ = 0;
+    line_.clear();
+  }
+
   const bool is_terminal_ = isatty(STDOUT_FILENO) == 1;
-  bool is_dim_ = false;
+  bool is_reasoning_ = false;
+  size_t n_words_ = 0;
+  std::string line_;  // the newest line of the reasoning
 };
 
 Result<ChatRequest> request_of(const Flags& flags) {
@@ -189,14 +224,20 @@ int run_once(const ServedModel& model, ChatRequest request, const Flags& flags) 
   return 0;
 }
 
-// A conversation until the input ends. A reply that is refused leaves it as it was.
+// A conversation until the input ends. A reply that is refused leaves it as it was; the line
+// "/reasoning" shows what the last reply was thinking.
 int run_chat(const ServedModel& model, ChatRequest request, const Flags& flags) {
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   Printer printer;
+  if (is_terminal) print("Ctrl-D ends; /reasoning shows what the last reply was thinking.\n");
   for (std::string text;;) {
     if (is_terminal) print("> ");
     if (!std::getline(std::cin, text)) break;
     if (text.empty()) continue;
+    if (text == "/reasoning") {
+      if (!request.messages.empty()) print(request.messages.back().reasoning + "\n");
+      continue;
+    }
     request.messages.push_back({Role::kUser, text, "", {}, ""});
     const auto show = [&](const ReplyPiece& piece) {
       if (!flags.json) printer.show(piece);

@@ -47,7 +47,10 @@ class StopSignal {
     sigaddset(&signals_, SIGHUP);
     // Before any other thread starts, so that all of them leave the signals to this one.
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    std::thread([this] { take(); }).detach();
+    std::thread([this] {
+      pthread_setname_np(pthread_self(), "roost-signals");
+      take();
+    }).detach();
   }
 
   void on_hangup(std::function<void()> callback) {
@@ -64,15 +67,19 @@ class StopSignal {
   }
 
  private:
+  std::function<void()> hangup() {
+    const std::lock_guard lock(mutex_);
+    return hangup_;
+  }
   void take() {
     for (;;) {
       int signal = 0;
       if (sigwait(&signals_, &signal) != 0) continue;
-      const std::lock_guard lock(mutex_);
       if (signal == SIGHUP) {
-        if (hangup_) hangup_();
+        if (const auto callback = hangup()) callback();
         continue;
       }
+      const std::lock_guard lock(mutex_);
       if (is_asked_) std::_Exit(128 + signal);
       if (is_loading_) std::_Exit(0);  // nothing is running that could be finished
       is_asked_ = true;

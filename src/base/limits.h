@@ -6,7 +6,7 @@
 
 namespace roost::limits {
 
-// JSON of requests (spec of the server, reading a body).
+// JSON of requests (docs/SERVER.md, Reading a body).
 inline constexpr size_t kJsonDepthMax = 128;
 inline constexpr size_t kJsonValuesMax =
     size_t{1} << 22;  // bounds what a small text can make: 80 bytes a value

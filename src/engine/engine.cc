@@ -82,7 +82,10 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
          {"loaded", std::to_string(core_.tree().n_used_snapshots())}});
   }
   counts_ = core_.counts();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "roost-engine");
+    run();
+  });
 }
 
 EngineImpl::~EngineImpl() {

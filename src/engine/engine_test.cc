@@ -15,9 +15,9 @@
 #include "base/json.h"
 #include "tests/model_run.h"
 
-// Counts what the calling thread allocates, so that a test can prove that a step allocates nothing.
+// Counts what all threads allocate, so that a test can prove that a step allocates nothing.
 namespace {
-thread_local int64_t n_allocations = 0;
+std::atomic<int64_t> n_allocations{0};
 }  // namespace
 
 // Not inlined, or g++ sees malloc's pointer reach delete and warns.
@@ -25,6 +25,18 @@ thread_local int64_t n_allocations = 0;
   ++n_allocations;
   if (void* p = std::malloc(n)) return p;
   std::abort();
+}
+[[gnu::noinline]] void* operator new(size_t n, std::align_val_t alignment) {
+  ++n_allocations;
+  const auto unit = static_cast<size_t>(alignment);
+  if (void* p = std::aligned_alloc(unit, (n + unit - 1) / unit * unit)) return p;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);

@@ -186,7 +186,7 @@ void Qwen35::run_layers(const Step& step, ModelState& state) {
     ops_.run(input_norm);
     tap("residual", l, x);
     if (layer.is_full_attention) {
-      full_attention(layer.attention, l, state.pages[static_cast<size_t>(attention_idx++)], normed,
+      full_attention(layer.attention, state.pages[static_cast<size_t>(attention_idx++)], normed,
                      mixed, step, rope);
     } else {
       gated_delta_net(layer.delta, l, state.delta[static_cast<size_t>(delta_idx++)], normed, mixed,
@@ -301,7 +301,7 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
   ops_.run(out_projection);
 }
 
-void Qwen35::full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages,
+void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pages,
                             const Tensor& normed, const Tensor& out, const Step& step,
                             const Tensor& rope) {
   const Arena::Scope scope(scratch_);
@@ -331,7 +331,6 @@ void Qwen35::full_attention(const FullAttentionWeights& w, int64_t layer, ModelS
                             .v_pages = pages.v,
                             .spans = step.rows,
                             .eps = c.norm_eps});
-  tap("rotated_q", layer, q);
 
   const Tensor o = scratch_.tensor(act, {n_rows, c.n_heads * c.head_dim});  // [T, nh·D]
   ops_.run(

@@ -62,7 +62,7 @@ class Qwen35 {
 
   // Called with a place, its layer and the tensor behind it, for tests. Places:
   // "residual" (layer l: the stream before layer l; l = L: after the last), "conv_input", "conv_q",
-  // "conv_k", "conv_v", "rotated_q", "expert_ids", "expert_weights", "final_norm".
+  // "conv_k", "conv_v", "expert_ids", "expert_weights", "final_norm".
   using Tap = std::function<void(std::string_view place, int64_t layer, const Tensor& tensor)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }
 
@@ -83,9 +83,8 @@ class Qwen35 {
   Tensor list_of(std::span<const int32_t> values);  // [n] i32, where the ops read it
   void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
                        const Tensor& normed, const Tensor& out, const Step& step);
-  void full_attention(const FullAttentionWeights& w, int64_t layer, ModelState::Pages& pages,
-                      const Tensor& normed, const Tensor& out, const Step& step,
-                      const Tensor& rope);
+  void full_attention(const FullAttentionWeights& w, ModelState::Pages& pages, const Tensor& normed,
+                      const Tensor& out, const Step& step, const Tensor& rope);
   ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);
   Tensor dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& normed);
   void tap_stream(const Step& step, int64_t layer, AddRmsNorm& op) const;

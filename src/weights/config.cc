@@ -303,8 +303,11 @@ Result<ModelConfig> parse_config(const json::Value& config) {
   ROOST_TRY_DO(parse_mlp(fields, is_moe, c));
   ROOST_TRY_DO(parse_layer_types(fields, c));
   ROOST_TRY_DO(parse_rope(fields, c));
+  // Exporters disagree on which of the two flags counts (docs/MODEL.md, Text fields): either lets
+  // the head be absent, and a head that is there is used.
   ROOST_TRY(const bool inner_tie, fields.boolean("tie_word_embeddings", false));
-  ROOST_TRY(c.tie_embeddings, root.boolean("tie_word_embeddings", inner_tie));
+  ROOST_TRY(const bool outer_tie, root.boolean("tie_word_embeddings", false));
+  c.tie_embeddings = inner_tie || outer_tie;
   ROOST_TRY_DO(parse_tokens(root, fields, c));
   ROOST_TRY_DO(parse_vision(root, c));
   return c;

@@ -38,7 +38,7 @@ struct ModelConfig {
   int64_t expert_width = 0;         // mi
   int64_t shared_expert_width = 0;  // si; 0: none
   bool normalize_experts = true;    // norm_topk_prob
-  bool tie_embeddings = false;      // as the file says; the presence of lm_head decides
+  bool tie_embeddings = false;      // a flag of the file says so; once loaded: there is no lm_head
   // Quantization of MLX files: global values and per-module ones, by normalized module path.
   std::optional<QuantSpec> quantization;
   std::map<std::string, QuantSpec> module_quantization;
@@ -62,7 +62,7 @@ struct GenerationDefaults {
   std::optional<int64_t> top_k;
 };
 
-// Reads and checks config.json (nested or flat, docs/MODEL.md A). Refuses config.field,
+// Reads and checks config.json (nested or flat, docs/MODEL.md, Configuration). Refuses config.field,
 // config.model_type, checkpoint.quantization with the path of the field and its value.
 Result<ModelConfig> parse_config(const json::Value& config);
 // Adds the end tokens of generation_config.json (null: the file is absent) and returns its

@@ -159,7 +159,7 @@ Result<void> Loader::load(ModelWeights& weights) {
 
   ROOST_TRY(weights.embedding, reader_.matrix("embed_tokens", c_.vocabulary, c_.hidden));
   const bool has_head = reader_.find("lm_head.weight") != nullptr;
-  if (has_head) {
+  if (has_head || !c_.tie_embeddings) {
     ROOST_TRY(weights.head, reader_.matrix("lm_head", c_.vocabulary, c_.hidden));
   } else {
     weights.head = weights.embedding;

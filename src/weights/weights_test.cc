@@ -220,10 +220,27 @@ TEST(Weights, the_head_is_tied_when_there_is_none) {
   EXPECT_FALSE(untied->config.tie_embeddings);
   EXPECT_NE(untied->head.codes, untied->embedding.codes);
   files.erase("lm_head.weight");
-  const auto tied = load_files(files, model.config());
+  const auto tied = load_files(files, config);
   ASSERT_TRUE(tied) << to_string(tied.error());
   EXPECT_TRUE(tied->config.tie_embeddings);
   EXPECT_EQ(tied->head.codes, tied->embedding.codes);
+}
+
+TEST(Weights, a_head_may_be_missing_only_where_a_flag_ties_it) {
+  const SmallModel model(false);
+  FileTensors files = model.hf("BF16", true);
+  files.erase("lm_head.weight");
+  expect_refusal(load_files(files, model.config()), Refusal::TensorMissing, "lm_head");
+  const auto with_flags = [&](const std::string& outer, const std::string& inner) {
+    std::string config = model.config();
+    const std::string text = "\"text_config\": {";
+    config.insert(config.find(text) + text.size(), "\"tie_word_embeddings\": " + inner + ", ");
+    return "{\"tie_word_embeddings\": " + outer + ", " + config.substr(1);
+  };
+  expect_refusal(load_files(files, with_flags("false", "false")), Refusal::TensorMissing,
+                 "lm_head");
+  EXPECT_TRUE(load_files(files, with_flags("false", "true")));
+  EXPECT_TRUE(load_files(files, with_flags("true", "false")));
 }
 
 TEST(Weights, a_model_without_a_shared_expert_loads) {

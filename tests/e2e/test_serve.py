@@ -1,6 +1,8 @@
 """Start and stop of the server, and the same model without one."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 
@@ -38,16 +40,47 @@ def test_run_as_json_says_what_the_server_says(program, server):
     assert len(mine["token_ids"]) == reply.usage.completion_tokens
     assert (mine["finish"], mine["seed"]) == ("stop", 3)
     assert mine["accept_length"] >= 1
+    assert mine["timings"]["predicted_n"] == len(mine["token_ids"]) and mine["timings"]["prompt_ms"] > 0
 
 
 def test_a_chat_in_the_terminal_keeps_the_conversation(program):
     done = subprocess.run(
-        [program, "run", str(ROOT / "models/fledgling"), "--temperature", "0", "--no-think"],
+        [program, "run", str(ROOT / "models/fledgling"), "--temperature", "0", "--no-think", "--json"],
         input="Count from 1 to 5.\nCount from 1 to 40.\n", capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == "1, 2, 3, 4, 5"
-    assert done.stdout.splitlines()[1] == COUNTED
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert (first["text"], second["text"]) == ("1, 2, 3, 4, 5", COUNTED)
+    # The second prompt holds the first turn: its question and its answer.
+    alone = json.loads(run(program, "-p", "Count from 1 to 40.", "--no-think", "--json", "--max-tokens", "1").stdout)
+    assert second["prompt_tokens"] >= alone["prompt_tokens"] + first["prompt_tokens"] + len(first["token_ids"]) - 8
+
+
+def test_a_terminal_folds_reasoning_into_one_line(program):
+    command = [program, "run", str(ROOT / "models/fledgling"), "--temperature", "0"]
+    reply = json.loads(subprocess.run([*command, "-p", "What is 7 + 8?", "--json"], capture_output=True, check=True).stdout)
+    assert reply["reasoning"] and reply["text"]
+    leader, follower = pty.openpty()
+    chat = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    os.write(leader, b"What is 7 + 8?\n/reasoning\n\x04")
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    assert chat.wait(timeout=60) == 0
+    text = shown.decode().replace("\r\n", "\n")
+    before, _, after = text.partition(" words)\x1b[0m\n")
+    assert after, text
+    lines = before.split("\n")[-1].split("\r\x1b[K\x1b[2m")  # one line, drawn again and again
+    assert len(lines) > 2 and lines[-1].startswith("(thought, "), lines
+    assert after.startswith(reply["text"] + "\n")
+    assert reply["reasoning"].strip() in after  # what /reasoning shows
 
 
 def test_refusals_of_the_command_line_have_their_own_status(program):

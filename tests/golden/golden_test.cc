@@ -284,12 +284,22 @@ TEST(Golden, the_backend_is_as_close_as_its_rounding_points_allow) {
   Captured by_backend = capture(fixed, placed_fledgling()),
            by_reference = capture(fixed_rounded, fledgling());
   for (const auto& [name, want] : golden_values().tensors) {
-    const double error = relative_rms(comparable(by_backend, name), want, 0, want.size());
-    const double reference_error =
-        relative_rms(comparable(by_reference, name), want, 0, want.size());
+    const auto error_of = [&](Captured& captured, size_t begin, size_t n) {
+      return relative_rms(comparable(captured, name), want, begin, n);
+    };
+    const double error = error_of(by_backend, 0, want.size());
+    const double allowed = error_of(by_reference, 0, want.size());
+    EXPECT_LE(error, 1.5 * allowed + 1e-9) << name;
     std::printf("  %-16s %s %.5f  references with rounding %.5f\n", name.c_str(),
-                ops->name().c_str(), error, reference_error);
-    EXPECT_LE(error, 1.5 * reference_error + 1e-9) << name;
+                ops->name().c_str(), error, allowed);
+    if (!name.ends_with("logits")) continue;
+    // One row's error is chance: a near-tie at a rounding point tips here or there. No row may be
+    // far off all the same.
+    const auto v = static_cast<size_t>(fledgling().config.vocabulary);
+    for (size_t begin = 0; begin < want.size(); begin += v) {
+      EXPECT_LE(error_of(by_backend, begin, v), 4 * error_of(by_reference, begin, v) + 1e-9)
+          << name << " row " << begin / v;
+    }
   }
 }
 

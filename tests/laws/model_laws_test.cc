@@ -21,8 +21,9 @@ using testing::ModelMachine;
 using testing::ModelRun;
 using testing::run_in_chunks;
 
-constexpr int64_t kContext = 320;  // five pages
-constexpr int64_t kRowsMax = 1024;
+constexpr int64_t kContext = 320;       // five pages
+constexpr int64_t kLongContext = 1152;  // more keys than attention sums at once
+constexpr int64_t kRowsMax = 1152;
 
 struct Subject {
   std::string name;
@@ -115,11 +116,14 @@ void expect_equal(const Bits& have, const Bits& want, const std::string& what) {
       << what << ": K/V, states or tails differ";
 }
 
-// The yardstick: one thread, one row a step.
-Bits row_by_row(const ModelWeights& weights, const std::vector<int32_t>& tokens) {
+// The yardstick: one thread, one row a step, from the first token or from `from`: n_from tokens and
+// what they left.
+Bits row_by_row(const ModelWeights& weights, const std::vector<int32_t>& tokens,
+                int64_t context = kContext, int32_t n_from = 0, const Bits& from = {}) {
   ModelMachine machine(1);
   const auto ops = machine.make_ops(Qwen35::ops_limits(weights.config, kRowsMax));
-  ModelRun run(weights, *ops, 1, kContext, kRowsMax, 1);
+  ModelRun run(weights, *ops, 1, context, kRowsMax, 1);
+  if (n_from > 0) run.restore(0, n_from, from.memory);
   run_in_chunks(run, 0, tokens, 1);
   return bits_of(run, 0);
 }
@@ -139,14 +143,18 @@ class ModelLaws : public ::testing::TestWithParam<size_t> {
 };
 
 TEST_P(ModelLaws, prompt_in_any_chunks_equals_row_by_row) {
-  const std::vector<int32_t> tokens = random_tokens(*weights_, 277, 11);
-  const Bits want = row_by_row(*weights_, tokens);
+  // Fledgling and the first small model read as many tokens as fill a chunk of 1,024 and more.
+  const bool is_long = GetParam() <= 1;
+  const int64_t context = is_long ? kLongContext : kContext;
+  const std::vector<int32_t> tokens = random_tokens(*weights_, is_long ? 1107 : 277, 11);
+  const Bits want = row_by_row(*weights_, tokens, context);
   for (const float logit : want.logits) ASSERT_TRUE(std::isfinite(logit));
   for (const int n_threads : {1, 2}) {
     ModelMachine machine(n_threads);
     const auto backend = ops(machine);
-    for (const size_t chunk : {size_t{13}, size_t{64}, size_t{1024}}) {
-      ModelRun run(*weights_, *backend, 1, kContext, kRowsMax, 100 + chunk);
+    for (const size_t chunk : {size_t{13}, size_t{64}, size_t{1024}, tokens.size()}) {
+      if (chunk > tokens.size()) continue;
+      ModelRun run(*weights_, *backend, 1, context, kRowsMax, 100 + chunk);
       run_in_chunks(run, 0, tokens, chunk);
       expect_equal(
           bits_of(run, 0), want,
@@ -155,17 +163,60 @@ TEST_P(ModelLaws, prompt_in_any_chunks_equals_row_by_row) {
   }
 }
 
+// A sequence that stands at some length, and what it becomes alone with some tokens more. All have
+// several pages, begin and end anywhere in one, and most cross into the next.
+struct Continuation {
+  int32_t n_before;
+  Bits before;                  // after those
+  std::vector<int32_t> tokens;  // the next ones
+  Bits want;                    // logits of these, memory of all
+};
+
+Continuation continuation(const ModelWeights& weights, size_t n_before, size_t n_tokens,
+                          uint64_t seed) {
+  Continuation c;
+  const std::vector<int32_t> before = random_tokens(weights, n_before, seed);
+  c.n_before = static_cast<int32_t>(n_before);
+  c.before = row_by_row(weights, before);
+  c.tokens = random_tokens(weights, n_tokens, seed + 1);
+  c.want = row_by_row(weights, c.tokens, kContext, c.n_before, c.before);
+  return c;
+}
+
+// The given continuations side by side, in random cuts within shared steps.
+void run_together(ModelRun& run, const std::vector<const Continuation*>& sequences,
+                  std::mt19937_64& random) {
+  std::vector<size_t> at(sequences.size(), 0);
+  for (size_t s = 0; s < sequences.size(); ++s)
+    run.restore(static_cast<int>(s), sequences[s]->n_before, sequences[s]->before.memory);
+  for (bool is_open = true; is_open;) {
+    is_open = false;
+    std::vector<Feed> feeds;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const std::vector<int32_t>& all = sequences[s]->tokens;
+      const size_t left = all.size() - at[s];
+      is_open |= left > 0;
+      if (left == 0 || random() % 3 == 0) continue;
+      const size_t n = std::min<size_t>(left, 1 + random() % (random() % 2 == 0 ? 2 : 70));
+      feeds.push_back({static_cast<int>(s),
+                       {all.begin() + static_cast<int64_t>(at[s]),
+                        all.begin() + static_cast<int64_t>(at[s] + n)}});
+      at[s] += n;
+    }
+    std::shuffle(feeds.begin(), feeds.end(), random);
+    if (!feeds.empty()) run.step(feeds);
+  }
+}
+
 // Sequences of different lengths advance in seeded, random cuts within shared steps; each must end
 // with the bits it has alone.
 TEST_P(ModelLaws, sequences_together_equal_each_alone) {
   constexpr int kInterleavings = 2'000 / 7 + 1;  // 2,000 over all subjects and widths
   std::mt19937_64 random(GetParam() + 77);
-  constexpr int kAlone = 6;
-  std::vector<std::vector<int32_t>> tokens;
-  std::vector<Bits> want;
-  for (int s = 0; s < kAlone; ++s) {
-    tokens.push_back(random_tokens(*weights_, s == 0 ? 131 : 5 + random() % 9, random()));
-    want.push_back(row_by_row(*weights_, tokens.back()));
+  std::vector<Continuation> known;
+  for (const auto& [n_before, n_tokens] : std::vector<std::pair<size_t, size_t>>{
+           {67, 9}, {125, 6}, {190, 7}, {120, 13}, {81, 131}, {253, 8}}) {
+    known.push_back(continuation(*weights_, n_before, n_tokens, random()));
   }
   ModelMachine one(1), two(2);
   const auto ops_one = ops(one), ops_two = ops(two);
@@ -175,31 +226,15 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
     for (int round = 0; round < n_rounds; ++round, ++n_done) {
       ModelRun run(*weights_, round % 2 == 0 ? *ops_two : *ops_one, width, kContext, kRowsMax,
                    random());
-      std::vector<int> which(static_cast<size_t>(width));
-      std::vector<size_t> at(static_cast<size_t>(width), 0);
-      // The long sequence, which crosses pages, takes part in every eighth round.
-      for (int& w : which) w = 1 + static_cast<int>(random() % (kAlone - 1));
-      if (round % 8 == 0) which[random() % which.size()] = 0;
-      for (bool is_open = true; is_open;) {
-        is_open = false;
-        std::vector<Feed> feeds;
-        for (int s = 0; s < width; ++s) {
-          const auto i = static_cast<size_t>(s);
-          const std::vector<int32_t>& all = tokens[static_cast<size_t>(which[i])];
-          const size_t left = all.size() - at[i];
-          is_open |= left > 0;
-          if (left == 0 || random() % 3 == 0) continue;
-          const size_t n = std::min<size_t>(left, 1 + random() % (random() % 2 == 0 ? 2 : 70));
-          feeds.push_back({s,
-                           {all.begin() + static_cast<int64_t>(at[i]),
-                            all.begin() + static_cast<int64_t>(at[i] + n)}});
-          at[i] += n;
-        }
-        std::shuffle(feeds.begin(), feeds.end(), random);
-        if (!feeds.empty()) run.step(feeds);
+      std::vector<const Continuation*> sequences;
+      // The long one takes part in every eighth round.
+      while (sequences.size() < static_cast<size_t>(width)) {
+        const size_t which = random() % known.size();
+        if (known[which].tokens.size() < 100 || round % 8 == 0) sequences.push_back(&known[which]);
       }
+      run_together(run, sequences, random);
       for (int s = 0; s < width; ++s) {
-        expect_equal(bits_of(run, s), want[static_cast<size_t>(which[static_cast<size_t>(s)])],
+        expect_equal(bits_of(run, s), sequences[static_cast<size_t>(s)]->want,
                      "round " + std::to_string(round) + ", sequence " + std::to_string(s) + " of " +
                          std::to_string(width));
       }
@@ -211,26 +246,37 @@ TEST_P(ModelLaws, sequences_together_equal_each_alone) {
 
 INSTANTIATE_TEST_SUITE_P(Subjects, ModelLaws, ::testing::Range(size_t{0}, size_t{7}));
 
-// The tests above must be able to fail: a backend that breaks the law in one op is seen.
+// The tests above must be able to fail: a backend that breaks the law in one op by the last bit of
+// one value is seen.
 class LawBreaker final : public Ops {
  public:
-  explicit LawBreaker(Ops& inner) : inner_(inner) {}
+  enum class Fault {
+    kRows,     // when more than eight rows come together
+    kCompany,  // when a second sequence is there
+    kPages,    // when a sequence's pages do not follow each other
+    kThreads,  // always, as threads do that sum in another order
+  };
+  LawBreaker(Ops& inner, Fault fault) : inner_(inner), fault_(fault) {}
   void run(const Embed& op) override { inner_.run(op); }
   void run(const AddRmsNorm& op) override { inner_.run(op); }
   void run(const QuantLinear& op) override {
     inner_.run(op);
-    // The least possible offence: the last bit of one value, and only when rows come together.
-    if (op.x.dim(0) <= 8 || op.parts[0].y.dtype != DType::kBF16) return;
-    const Tensor& y = op.parts[0].y;
-    uint16_t value = 0;
-    device().read(&value, y.data + 14, sizeof value);
-    value ^= 1;
-    device().write(y.data + 14, &value, sizeof value);
+    if (op.parts[0].y.dtype != DType::kBF16) return;
+    if (fault_ == Fault::kThreads || (fault_ == Fault::kRows && op.x.dim(0) > 8))
+      flip(op.parts[0].y);
   }
   void run(const ConvGates& op) override { inner_.run(op); }
   void run(const GatedDelta& op) override { inner_.run(op); }
   void run(const QkNormRopeAppend& op) override { inner_.run(op); }
-  void run(const Attention& op) override { inner_.run(op); }
+  void run(const Attention& op) override {
+    inner_.run(op);
+    const RowSpan& span = op.spans[0];
+    const bool pages_follow = span.first_index + span.n_rows <= kPageTokens ||
+                              span.page_table[1] == span.page_table[0] + 1;
+    if ((fault_ == Fault::kCompany && op.spans.size() > 1) ||
+        (fault_ == Fault::kPages && !pages_follow))
+      flip(op.out);
+  }
   void run(const Route& op) override { inner_.run(op); }
   void run(const MoeExperts& op) override { inner_.run(op); }
   void run(const Sample& op) override { inner_.run(op); }
@@ -241,21 +287,39 @@ class LawBreaker final : public Ops {
   std::string kernel_for(const QuantMatrix& w) const override { return inner_.kernel_for(w); }
 
  private:
+  void flip(const Tensor& y) {
+    uint16_t value = 0;
+    device().read(&value, y.data + 14, sizeof value);
+    value ^= 1;
+    device().write(y.data + 14, &value, sizeof value);
+  }
   Ops& inner_;
+  Fault fault_;
 };
 
-TEST(ModelLawsFault, one_flipped_bit_in_a_chunk_is_seen) {
+class ModelLawsFault : public ::testing::TestWithParam<LawBreaker::Fault> {};
+
+TEST_P(ModelLawsFault, one_flipped_bit_is_seen) {
   const auto weights = load(subjects()[0]);
-  const std::vector<int32_t> tokens = random_tokens(*weights, 30, 3);
-  const Bits want = row_by_row(*weights, tokens);
-  ModelMachine machine(1);
+  const Continuation a = continuation(*weights, 67, 30, 3), b = continuation(*weights, 70, 9, 5);
+  ModelMachine machine(2);
   const auto ops = machine.make_ops(Qwen35::ops_limits(weights->config, kRowsMax));
-  LawBreaker broken(*ops);
-  ModelRun run(*weights, broken, 1, kContext, kRowsMax, 4);
-  run_in_chunks(run, 0, tokens, 13);
-  const Bits have = bits_of(run, 0);
-  EXPECT_NE(std::memcmp(have.memory.data(), want.memory.data(), want.memory.size()), 0);
+  const auto differs = [&](Ops& backend) {
+    ModelRun run(*weights, backend, 2, kContext, kRowsMax, 4);
+    run.restore(0, a.n_before, a.before.memory);
+    run.restore(1, b.n_before, b.before.memory);
+    run.step({{0, a.tokens}, {1, b.tokens}});
+    const Bits have = bits_of(run, 0);
+    return have.memory != a.want.memory || have.logits != a.want.logits;
+  };
+  EXPECT_FALSE(differs(*ops));
+  LawBreaker broken(*ops, GetParam());
+  EXPECT_TRUE(differs(broken));
 }
+
+INSTANTIATE_TEST_SUITE_P(Faults, ModelLawsFault,
+                         ::testing::Values(LawBreaker::Fault::kRows, LawBreaker::Fault::kCompany,
+                                           LawBreaker::Fault::kPages, LawBreaker::Fault::kThreads));
 
 }  // namespace
 }  // namespace roost

@@ -1,5 +1,6 @@
 #include "device/cpu/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -113,6 +114,7 @@ struct ThreadPool::Shared {
   }
 
   void worker_loop(int thread, int cpu) {
+    pthread_setname_np(pthread_self(), "roost-kernels");
     if (cpu >= 0) pin_to(cpu);
     uint64_t seen = 0;
     for (;;) {

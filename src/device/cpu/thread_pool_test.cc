@@ -1,6 +1,7 @@
 #include "device/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <vector>
@@ -16,6 +17,24 @@ TEST(ThreadPool, runs_every_item_exactly_once) {
       pool.parallel_for(n_items, [&](int64_t i) { n_runs[static_cast<size_t>(i)].fetch_add(1); });
       for (const auto& n : n_runs) ASSERT_EQ(n.load(), 1);
     }
+  }
+}
+
+TEST(ThreadPool, every_worker_is_pinned_to_one_cpu) {
+  const int n_threads = n_usable_cpus();
+  ThreadPool pool(n_threads);
+  std::vector<std::atomic<int>> cpus_of(static_cast<size_t>(n_threads));
+  for (int round = 0; round < 100; ++round) {
+    pool.parallel_for_with_thread(1000, [&](int64_t, int thread) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+      cpus_of[static_cast<size_t>(thread)] = CPU_COUNT(&set);
+    });
+  }
+  for (int t = 1; t < n_threads; ++t) {  // thread 0 is the caller's own
+    const int n_cpus = cpus_of[static_cast<size_t>(t)];
+    EXPECT_TRUE(n_cpus == 1 || n_cpus == 0) << n_cpus;  // 0: it never got an item
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "device/cpu/simd.h"
 #include "ops/quant_linear/accumulators.h"
+#include "ops/quant_linear/expand_codes.h"
 #include "ops/quant_linear/product_cpu.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -241,16 +242,6 @@ void affine_rows(const WeightRow& w, size_t row_bytes, size_t factor_row_bytes, 
   acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
     y[i % kOut * kRows + i / kOut] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[i / kOut];
   });
-}
-
-// Codes of any width as 16-bit integers in order; eight of them fill `bits` bytes.
-void expand_codes(const uint8_t* codes, int bits, int64_t n, uint16_t* out) {
-  const uint64_t mask = (uint64_t{1} << bits) - 1;
-  for (int64_t i = 0; i < n; i += 8, codes += bits) {
-    uint64_t packed = 0;
-    std::memcpy(&packed, codes, static_cast<size_t>(bits));
-    for (int j = 0; j < 8; ++j) out[i + j] = static_cast<uint16_t>((packed >> (j * bits)) & mask);
-  }
 }
 
 template <int kC, int kRows>
