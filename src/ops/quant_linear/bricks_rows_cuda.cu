@@ -12,7 +12,8 @@ namespace {
 using namespace cuda;
 
 constexpr int64_t kRowsMax = 16;  // with more, weights are better kept in shared memory
-constexpr size_t kPackedBytesMax = size_t{160} << 10;
+constexpr size_t kPackedBytesMax = size_t{112} << 10;
+constexpr size_t kSharedPackedBytes = size_t{64} << 10;  // from here on two tiles share them
 constexpr int kQuarterBlocks = 4;
 
 struct RowsPart {
@@ -135,11 +136,15 @@ void launch(const RowsCall& call, CudaContext& context) {
                   call);
 }
 
-// More than 8 rows leave room for one or two blocks a multiprocessor, so these are large.
+// Many activations leave room for one or two blocks a multiprocessor, so these are large.
 template <int kBits, BrickMode kMode>
 void launch(const RowsCall& call, CudaContext& context) {
-  if (call.n_rows <= 8) return launch<kBits, 1, 1, kMode>(call, context);
-  launch<kBits, 2, 2, kMode>(call, context);
+  if (call.n_rows > 8) return launch<kBits, 2, 2, kMode>(call, context);
+  const int n_blocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
+  const int64_t n_in = int64_t(call.n_across / n_blocks) * kBrickInputs;
+  if (packed_bytes(call.n_rows, n_in) < kSharedPackedBytes)
+    return launch<kBits, 1, 1, kMode>(call, context);
+  launch<kBits, 1, 2, kMode>(call, context);
 }
 
 void launch(const RowsCall& call, int bits, BrickMode mode, CudaContext& context) {
