@@ -12,7 +12,7 @@ namespace {
 using namespace cuda;
 
 constexpr int64_t kRowsMax = 16;  // with more, weights are better kept in shared memory
-constexpr size_t kPackedBytesMax = size_t{112} << 10;
+constexpr size_t kPackedBytesMax = size_t{160} << 10;
 constexpr size_t kSharedPackedBytes = size_t{64} << 10;  // from here on two tiles share them
 constexpr int kQuarterBlocks = 4;
 
