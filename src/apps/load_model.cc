@@ -234,17 +234,16 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   ROOST_TRY(const bool is_resident, make_resident(*shared_weights));
   steps.done("residency", is_resident ? "weights are in memory" : "weights are larger than memory");
 
+  EngineOptions engine_options = options.engine;
+  ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
   if (!machine.is_cpu()) {
     ROOST_TRY(shared_weights, machine.place(shared_weights, nullptr));
+    if (engine_options.drafter) {
+      ROOST_TRY(engine_options.drafter, machine.place(engine_options.drafter));
+    }
     steps.done("upload", fmt::format("{} MiB on the device", mib(shared_weights->bytes_owned)));
   }
 
-  EngineOptions engine_options = options.engine;
-  // The drafter's kernels are the CPU's; a card verifies no guesses.
-  engine_options.has_drafts = engine_options.has_drafts && machine.is_cpu();
-  if (engine_options.has_drafts) {
-    ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
-  }
   model.has_drafter = engine_options.drafter != nullptr;
   model.has_cache_folder = !engine_options.cache_folder.empty();
   if (model.has_drafter) steps.done("drafter", summary_of(*engine_options.drafter));

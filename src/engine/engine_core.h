@@ -53,7 +53,7 @@ class EngineCore {
   // may run when it is destroyed.
   void keep_in(PrefixFiles& files, SideWork& side, uint64_t write_bytes_per_s);
   PrefixDisk* disk() { return disk_.get(); }  // null: there are no files
-  void flush_prefixes();  // all that no sequence needs, and all files
+  void flush_prefixes();                      // all that no sequence needs, and all files
 
   void add(std::unique_ptr<Sequence> sequence);
   void cancel(Engine::RequestId id);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -62,7 +61,9 @@ class ModelRunner final : public StepRunner {
                     .rows = rows.rows,
                     .delta_rows = rows.delta_rows,
                     .logit_rows = rows.logit_rows,
-                    .logits = logits},
+                    .logits = logits,
+                    .tap_layers = tap_layers(),
+                    .taps = taps_of(rows)},
                    state_);
     if (n_logits == 0) return;
     // Rows behind the first one of a hook wait for the token in front of them; all others are drawn
@@ -208,16 +209,14 @@ class ModelRunner final : public StepRunner {
         if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
       }
       masks_.push_back(hook == nullptr ? nullptr : hook->mask());
-      if (!is_on_host()) hide_masked(logits.at(static_cast<int64_t>(i)), masks_.back());
     }
     const auto n = static_cast<int64_t>(end - first);
     const Tensor tokens = drawn_.tensor(DType::kI32, {n});
-    const std::span<const uint32_t* const> no_masks;
     ops_->run(Sample{.logits = logits.rows(static_cast<int64_t>(first), n),
                      .params = rows.sampling.subspan(first, end - first),
                      .n_tokens = n_tokens_,
                      .tokens = tokens,
-                     .masks = is_on_host() ? masks_ : no_masks});
+                     .masks = masks_});
     device_.read(drawn.data() + first, tokens.data, tokens.n_bytes());
     for (size_t i = first; i < end; ++i)
       if (hook_of(i) != nullptr) drawn[i] = hook_of(i)->after_draw(drawn[i]);
@@ -229,16 +228,13 @@ class ModelRunner final : public StepRunner {
     drafter_ =
         std::make_unique<Drafter>(*drafter_weights_, *weights_, *ops_, absorbed_rows_max(options),
                                   drawn_rows_max(options), options.n_tokens);
-    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages);
+    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages, device_);
     const size_t row_bytes = static_cast<size_t>(c.tap_width()) * size_of(ops_->activation());
-    taps_ = Buffer(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
-    gathered_ = Buffer(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
+    taps_ = device_.take(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
+    gathered_ = device_.take(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
     waiting_.resize(static_cast<size_t>(options.streams_max));
-    for (Waiting& waiting : waiting_) waiting.taps = Buffer(kWaitingRows * row_bytes);
+    for (Waiting& waiting : waiting_) waiting.taps = device_.take(kWaitingRows * row_bytes);
     absorbed_.reserve(static_cast<size_t>(options.streams_max));
-    model_.set_tap([this](std::string_view place, int64_t layer, const Tensor& x) {
-      if (place == "residual") keep_tap(layer, x);
-    });
   }
 
   void forget_waiting(int32_t slot) {
@@ -249,36 +245,23 @@ class ModelRunner final : public StepRunner {
                  int32_t to_row) const {
     const size_t row_bytes =
         static_cast<size_t>(drafter_->config().tap_width()) * size_of(ops_->activation());
-    std::memcpy(to.data() + static_cast<size_t>(to_row) * row_bytes,
-                from.data() + static_cast<size_t>(from_row) * row_bytes,
-                static_cast<size_t>(n_rows) * row_bytes);
+    device_.copy(to.data() + static_cast<size_t>(to_row) * row_bytes,
+                 from.data() + static_cast<size_t>(from_row) * row_bytes,
+                 static_cast<size_t>(n_rows) * row_bytes);
   }
 
-  // The stream in front of a layer is the output of the one before.
-  void keep_tap(int64_t layer, const Tensor& x) {
-    const DrafterConfig& c = drafter_->config();
-    for (size_t i = 0; i < c.taps.size(); ++i) {
-      if (c.taps[i] + 1 != layer) continue;
-      const auto n_bytes = static_cast<size_t>(c.target_hidden) * size_of(x.dtype);
-      for (int64_t t = 0; t < x.dim(0); ++t)
-        std::memcpy(taps_.data() + (static_cast<size_t>(t) * c.taps.size() + i) * n_bytes,
-                    x.at(t).data, n_bytes);
-    }
+  std::span<const int64_t> tap_layers() const {
+    if (!drafter_) return {};
+    return drafter_->config().taps;
+  }
+  // Where the step's rows leave what the drafter takes in.
+  Tensor taps_of(const StepRows& rows) const {
+    if (!drafter_) return {};
+    const auto n_rows = static_cast<int64_t>(rows.tokens.size());
+    return taps_.tensor(ops_->activation(), {n_rows, drafter_->config().tap_width()});
   }
 
   bool is_on_host() const { return &device_ == &host_device(); }
-
-  // The sampler of a card takes no masks: what they hide becomes minus infinity before it, but for
-  // values that are not finite, which it must see.
-  void hide_masked(const Tensor& row, const uint32_t* mask) {
-    if (mask == nullptr) return;
-    const Tensor here = seen(row);
-    float* z = here.as<float>();
-    for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
-      if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(z[id]))
-        z[id] = -std::numeric_limits<float>::infinity();
-    device_.write(row.data, here.data, here.n_bytes());
-  }
 
   // On a card one after the other, in the order of its work.
   template <class Work>

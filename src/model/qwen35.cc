@@ -185,12 +185,14 @@ void Qwen35::run_layers(const Step& step, ModelState& state) {
   int attention_idx = 0, delta_idx = 0;
   for (int64_t l = 0; l < config_.n_layers; ++l) {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(l)];
-    ops_.run(AddRmsNorm{.x = x,
-                        .add = pending.add,
-                        .experts = pending.experts,
-                        .weight = layer.input_norm,
-                        .out = normed,
-                        .eps = config_.norm_eps});
+    AddRmsNorm input_norm{.x = x,
+                          .add = pending.add,
+                          .experts = pending.experts,
+                          .weight = layer.input_norm,
+                          .out = normed,
+                          .eps = config_.norm_eps};
+    tap_stream(step, l, input_norm);
+    ops_.run(input_norm);
     tap("residual", l, x);
     if (layer.is_full_attention) {
       full_attention(layer.attention, state.pages[static_cast<size_t>(attention_idx++)], normed,
@@ -208,8 +210,18 @@ void Qwen35::run_layers(const Step& step, ModelState& state) {
       pending.add = dense_mlp(layer.mlp, mlp_tensors, normed);
     }
   }
-  if (step.logit_rows.empty() && !tap_) return;  // a prompt chunk whose rows nobody draws from
+  // A prompt chunk whose rows nobody draws from ends here, when nobody looks at them either.
+  if (step.logit_rows.empty() && !tap_ && step.tap_layers.empty()) return;
   head(x, pending.add, pending.experts, step);
+}
+
+// In front of layer `layer` lies what the one before left.
+void Qwen35::tap_stream(const Step& step, int64_t layer, AddRmsNorm& op) const {
+  for (size_t i = 0; i < step.tap_layers.size(); ++i) {
+    if (step.tap_layers[i] + 1 != layer) continue;
+    op.tap = step.taps;
+    op.tap_first = static_cast<int64_t>(i) * config_.hidden;
+  }
 }
 
 void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step) {
@@ -225,6 +237,7 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
     norm.rows = list_of(step.logit_rows);
     norm.out = scratch_.tensor(ops_.activation(), {n_logits, config_.hidden});  // [N, h]
   }
+  tap_stream(step, config_.n_layers, norm);
   ops_.run(norm);
   tap("residual", config_.n_layers, x);
   if (!has_logits) return;

@@ -53,7 +53,7 @@ struct ModelState {
 };
 
 // One forward call over rows of any number of sequences. The lists lie in memory of the host, the
-// logits in that of the backend's device.
+// logits and taps in that of the backend's device.
 struct Step {
   std::span<const int32_t> tokens;        // [T]
   std::span<const int32_t> positions;     // [T][3]: T, H, W axes; equal for text
@@ -61,6 +61,10 @@ struct Step {
   std::span<const DeltaSpan> delta_rows;  // the same sequences
   std::span<const int32_t> logit_rows;    // rows whose logits are wanted, any order
   Tensor logits;                          // out: [logit_rows.size(), V] f32
+  // For a drafter: the residual stream behind each of the layers tap_layers, side by side in their
+  // order.
+  std::span<const int64_t> tap_layers;
+  Tensor taps;  // out: [T, tap_layers.size() * h] activation; absent without layers
 };
 
 class Qwen35 {
@@ -70,7 +74,7 @@ class Qwen35 {
 
   void forward(const Step& step, ModelState& state);
 
-  // Called with a place, its layer and the tensor behind it, for tests and for the drafter. Places:
+  // Called with a place, its layer and the tensor behind it, for tests. Places:
   // "residual" (layer l: the stream before layer l; l = L: after the last), "conv_input", "conv_q",
   // "conv_k", "conv_v", "expert_ids", "expert_weights", "final_norm".
   using Tap = std::function<void(std::string_view place, int64_t layer, const Tensor& tensor)>;
@@ -97,6 +101,7 @@ class Qwen35 {
                       const Tensor& out, const Step& step, const Tensor& rope);
   ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);
   Tensor dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& normed);
+  void tap_stream(const Step& step, int64_t layer, AddRmsNorm& op) const;
   void head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step);
   void tap(std::string_view place, int64_t layer, const Tensor& tensor) const {
     if (tap_) tap_(place, layer, tensor);

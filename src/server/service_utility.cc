@@ -138,8 +138,7 @@ void Service::measure_engine(const ServedModel& served) {
   const double decode = metrics_.total(Metric::kDecode);
   metrics_.set(Metric::kAcceptLength,
                n_rounds > 0 ? metrics_.total(Metric::kRoundTokens) / n_rounds : 1);
-  metrics_.set(Metric::kDraftTime,
-               decode > 0 ? metrics_.total(Metric::kDraftSeconds) / decode : 0);
+  metrics_.set(Metric::kDraftTime, decode > 0 ? metrics_.total(Metric::kDraftSeconds) / decode : 0);
   metrics_.set_counted(Metric::kStepTokens, counts.step_rows.n, counts.step_rows.sum);
   metrics_.set_counted(Metric::kGrammarMask, counts.mask_seconds.n, counts.mask_seconds.sum);
   set(Metric::kSnapshots, counts.n_kept_snapshots, label("place", "ram"));
