@@ -111,7 +111,8 @@ class Engine {
     Counted<kSecondBounds.size()> mask_seconds;  // of each token that a grammar bound
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
-    int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_restored = 0;
+    int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_cache_file_bytes = 0;
+    int64_t n_restored = 0;  // requests that went on from what was read from files
   };
   virtual Counts counts() const = 0;  // any thread
 };

@@ -478,15 +478,6 @@ void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arri
   metrics.observe(Metric::kDecode, decode);
   metrics.observe(Metric::kInference, seconds_between(f.started_ns, f.finished_ns));
   if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
-  const DraftFigures& drafts = f.drafts;
-  metrics.add(Metric::kDraftRounds, static_cast<double>(drafts.n_rounds));
-  metrics.add(Metric::kPlainRounds, static_cast<double>(drafts.n_plain_steps));
-  metrics.add(Metric::kDraftTokens, static_cast<double>(drafts.n_drafted));
-  metrics.add(Metric::kAcceptedTokens, static_cast<double>(drafts.n_accepted));
-  for (size_t i = 0; i < drafts.accepted_at.size(); ++i)
-    if (drafts.drafted_at[i] > 0)
-      metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]),
-                  label("position", fmt::to_string(i)));
 }
 
 void count_drafts(Metrics& metrics, const DraftFigures& drafts) {

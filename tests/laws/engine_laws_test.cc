@@ -70,10 +70,14 @@ class HeardRunner final : public RunnerAround {
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
     std::vector<Listener> listeners;
+    listeners.reserve(rows.logit_rows.size());
     std::vector<RowHook*> hooks;
-    for (size_t i = 0; i < rows.logit_rows.size(); ++i)
-      listeners.emplace_back(*this, rows.sampling[i], rows.hooks[i]);
-    for (Listener& listener : listeners) hooks.push_back(&listener);
+    for (size_t i = 0; i < rows.logit_rows.size(); ++i) {
+      // Rows of one hook are drawn one behind the other: they keep one.
+      const bool goes_on = i > 0 && rows.hooks[i] != nullptr && rows.hooks[i] == rows.hooks[i - 1];
+      if (!goes_on) listeners.emplace_back(*this, rows.sampling.subspan(i), rows.hooks[i]);
+      hooks.push_back(&listeners.back());
+    }
     StepRows heard = rows;
     heard.hooks = hooks;
     RunnerAround::run(heard, drawn);
@@ -82,19 +86,27 @@ class HeardRunner final : public RunnerAround {
 
  private:
   struct Listener final : RowHook {
-    Listener(HeardRunner& to, const SampleParams& params, RowHook* next)
+    Listener(HeardRunner& to, std::span<const SampleParams> params, RowHook* next)
         : runner(to), sampling(params), behind(next) {}
+    bool wants_row() const override { return behind == nullptr || behind->wants_row(); }
+    bool wants_logits() const override { return true; }
     void before_draw(std::span<float> logits) override {
-      auto& row = runner.heard_[sampling.seed][sampling.position];
+      auto& row = runner.heard_[sampling[n_drawn].seed][sampling[n_drawn].position];
       const std::vector<float> bits(logits.begin(), logits.end());
       // A row that runs again gives the same.
       EXPECT_TRUE(row.empty() || std::memcmp(row.data(), bits.data(), 4 * bits.size()) == 0);
       row = bits;
-      if (behind != nullptr) behind->before_draw(logits);
+      if (behind != nullptr && behind->wants_logits()) behind->before_draw(logits);
+    }
+    const uint32_t* mask() override { return behind == nullptr ? nullptr : behind->mask(); }
+    int32_t after_draw(int32_t drawn) override {
+      ++n_drawn;
+      return behind == nullptr ? drawn : behind->after_draw(drawn);
     }
     HeardRunner& runner;
-    SampleParams sampling;
+    std::span<const SampleParams> sampling;  // of its rows
     RowHook* behind;
+    size_t n_drawn = 0;
   };
 
   std::map<uint64_t, Logits> heard_;
