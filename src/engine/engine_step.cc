@@ -36,7 +36,7 @@ void EngineCore::step() {
   counts_.n_prompt_tokens += static_cast<int64_t>(tokens_.size() - logit_rows_.size());
 
   commit_rows();
-  rounds_.costs().record_step(n_rows, longest_context(row_spans_),
+  rounds_.costs().step.record(n_rows, longest_context(row_spans_),
                               static_cast<double>(clock_.now_ns() - from) * 1e-6);
   keep_places_passed();
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);

@@ -77,8 +77,8 @@ Result<void> Loader::load(DrafterWeights& weights) {
   return {};
 }
 
-// Affine codes of 4 bits: s = bf16(max((hi - lo)/15, 1e-8)), b = bf16(lo), code = (v - b)/s to the
-// nearest, ties to even, in [0, 15].
+// Affine codes of 4 bits as MLX makes them: the end of the group's range that is farther from zero
+// is met exactly, and zero nearly.
 void narrow(QuantMatrix& m, std::vector<Buffer>& owned) {
   constexpr int kGroup = 64;
   if (m.format != QuantMatrix::Format::kPlain || m.n_in % kGroup != 0) return;
@@ -90,8 +90,11 @@ void narrow(QuantMatrix& m, std::vector<Buffer>& owned) {
     const auto first = static_cast<int64_t>(g) * kGroup;
     for (int64_t i = 0; i < kGroup; ++i) v[i] = m.decode(first / m.n_in, first % m.n_in + i);
     const auto [lo, hi] = std::minmax_element(v, v + kGroup);
-    const uint16_t scale = bf16_from_f64(std::max((*hi - *lo) / 15, 1e-8));
-    const uint16_t bias = bf16_from_f64(*lo);
+    const bool is_low = std::abs(*lo) > std::abs(*hi);
+    const double edge = is_low ? *lo : *hi, step = std::max((*hi - *lo) / 15, 1e-7);
+    const double n_steps = std::nearbyint(edge / (is_low ? step : -step));  // from zero to it
+    const uint16_t scale = bf16_from_f64(n_steps != 0 ? edge / n_steps : (is_low ? step : -step));
+    const uint16_t bias = bf16_from_f64(n_steps != 0 ? edge : 0);
     std::memcpy(scales.data() + 2 * g, &scale, sizeof scale);
     std::memcpy(biases.data() + 2 * g, &bias, sizeof bias);
     const auto code_of = [&](size_t i) {

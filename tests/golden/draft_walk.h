@@ -96,15 +96,23 @@ class DraftRun {
     return tokens;
   }
 
-  // Accepted drafts of every round over a reply, an end token included.
-  Tokens walk(const Tokens& prompt, const Tokens& reply, int32_t n_rows) {
+  // Accepted drafts of every round over a reply, an end token included. drafts_of: how many each
+  // round brings.
+  Tokens walk(const Tokens& prompt, const Tokens& reply,
+              const std::function<int32_t(size_t)>& drafts_of) {
     Tokens text = prompt;
     const auto n_prompt = static_cast<int32_t>(text.size());
     text.insert(text.end(), reply.begin(), reply.end());
     read(text);
+    size_t round = 0;
     return simulate_walk(text, n_prompt, [&](int32_t position) {
-      return draft(text[static_cast<size_t>(position)], position, n_rows);
+      const int32_t n = drafts_of(round++);
+      return n == 0 ? Tokens() : draft(text[static_cast<size_t>(position)], position, n + 1);
     });
+  }
+
+  Tokens walk(const Tokens& prompt, const Tokens& reply, int32_t n_rows) {
+    return walk(prompt, reply, [n_rows](size_t) { return n_rows - 1; });
   }
 
   // The same over a golden answer.

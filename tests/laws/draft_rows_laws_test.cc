@@ -65,7 +65,7 @@ std::vector<Wish> wishes() {
            [=](EngineRequest& r) {
              r.grammar.grammar = some;
              r.top_logprobs = 0;
-             r.adjust.frequency = 0.2;
+             r.adjust.frequency = 1;
              r.adjust.min_tokens = 30;
            }},
           {"nothing", [](EngineRequest&) {}}};

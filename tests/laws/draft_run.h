@@ -64,6 +64,7 @@ class TestRunner : public StepRunner {
   explicit TestRunner(std::unique_ptr<StepRunner> inner) : inner_(std::move(inner)) {}
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
+    if (on_step_) on_step_();
     if (!leaks_rejected_) return inner_->run(rows, drawn);
     std::vector<DeltaSpan> spans(rows.delta_rows.begin(), rows.delta_rows.end());
     for (DeltaSpan& span : spans) span.store_after = span.n_packed();
@@ -75,10 +76,15 @@ class TestRunner : public StepRunner {
     return has_own_drafts_ ? 16 : inner_->draft_rows_max();
   }
   void absorb(std::span<const TapRows> rows) override {
-    for (const TapRows& taken : rows) n_absorbed_.push_back(taken.rows.n_rows);
+    for (const TapRows& taken : rows) {
+      if (taken.rows.n_rows == 0) continue;  // what had to wait
+      absorbed_.push_back({n_drafted_, taken.rows.n_rows});
+      n_drafted_ = 0;
+    }
     inner_->absorb(rows);
   }
   void draft(std::span<const DraftBlock> blocks, std::span<int32_t> tokens) override {
+    if (blocks[0].position > 0) n_drafted_ = blocks[0].n_rows - 1;
     if (!own_drafts_) return inner_->draft(blocks, tokens);
     for (const DraftBlock& block : blocks) {
       const auto n = static_cast<size_t>(block.n_rows) - 1;
@@ -114,14 +120,21 @@ class TestRunner : public StepRunner {
     has_own_drafts_ = true;
   }
   void leak_rejected_rows() { leaks_rejected_ = true; }
-  // Rows of one sequence that the drafter took in, call by call.
-  const std::vector<int32_t>& n_absorbed() const { return n_absorbed_; }
+  void on_step(std::function<void()> work) { on_step_ = std::move(work); }
+  // What the drafter took in, by chunks and rounds; of a lone sequence also how many drafts its
+  // rows began with.
+  struct Absorbed {
+    int32_t n_drafted, n_rows;
+  };
+  const std::vector<Absorbed>& absorbed() const { return absorbed_; }
 
  private:
   std::unique_ptr<StepRunner> inner_;
   OwnDrafts own_drafts_;
   bool has_own_drafts_ = false, leaks_rejected_ = false;
-  std::vector<int32_t> n_absorbed_;
+  std::function<void()> on_step_;
+  std::vector<Absorbed> absorbed_;
+  int32_t n_drafted_ = 0;
 };
 
 struct Reply {

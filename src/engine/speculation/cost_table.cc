@@ -118,11 +118,6 @@ void CostTable::fit(Line& line, const Line* shape) const {
   for (int i = last + 1; i < kCells; ++i) ms[static_cast<size_t>(i)] = outside(i, last);
 }
 
-bool CostTable::knows(int64_t n_rows, int64_t context) const {
-  const Line& line = lines_[static_cast<size_t>(context_of(context))];
-  return line.cells[static_cast<size_t>(cell_of(n_rows))].n >= kRemembered / 2;
-}
-
 double CostTable::estimate(int64_t n_rows, int64_t context) const {
   const Line* line = nearest_line(context_of(context), 1, nullptr);
   const auto rows = static_cast<double>(n_rows);
@@ -133,17 +128,6 @@ double CostTable::estimate(int64_t n_rows, int64_t context) const {
   if (at < 64 || other >= kCells) return here;
   const double share = (rows - rows_of(at)) / (rows_of(other) - rows_of(at));
   return here + share * (line->fit[static_cast<size_t>(other)] - here);
-}
-
-void Pace::note(double ratio) {
-  ratios_[static_cast<size_t>(n_++ % kRemembered)] = ratio;
-}
-
-double Pace::value() const {
-  if (n_ < kRemembered) return 1;
-  std::array<double, kRemembered> sorted = ratios_;
-  std::nth_element(sorted.begin(), sorted.begin() + kRemembered / 2, sorted.end());
-  return sorted[kRemembered / 2];
 }
 
 }  // namespace roost

@@ -16,8 +16,6 @@ class CostTable {
   // the shape of the nearest context that has more, else as measured counts suggest, so that an
   // untried count looks about right and is measured when it is tried. > 0.
   double estimate(int64_t n_rows, int64_t context) const;
-  // Whether the count was measured often enough to be told from noise.
-  bool knows(int64_t n_rows, int64_t context) const;
 
  private:
   static constexpr int kCells = 128;     // 1 … 64 rows one by one, then 16 rows a cell
@@ -41,20 +39,6 @@ class CostTable {
   void fit(Line& line, const Line* shape) const;
 
   std::array<Line, kContexts> lines_;
-};
-
-// How slow the machine is, as a factor of what it mostly is: others may use it as well. Costs are
-// compared with each other, so what slows all of them must not count as a cost of what happens to
-// run.
-class Pace {
- public:
-  void note(double ratio);  // of a measured to an expected time
-  double value() const;     // the median of the last few; 1: nothing was noted
-
- private:
-  static constexpr int kRemembered = 5;
-  std::array<double, kRemembered> ratios_{};
-  int64_t n_ = 0;
 };
 
 }  // namespace roost

@@ -41,15 +41,6 @@ size_t likeliest(std::span<const DraftOption> options, std::span<const int32_t> 
 
 }  // namespace
 
-void DraftCosts::record_step(int64_t n_rows, int64_t context, double ms) {
-  if (step.knows(n_rows, context)) pace.note(ms / step.estimate(n_rows, context));
-  step.record(n_rows, context, ms / pace.value());
-}
-
-void DraftCosts::record_draft(int64_t n_rows, int64_t context, double ms) {
-  draft.record(n_rows, context, ms / pace.value());
-}
-
 double worth_of(const DraftOption& option, int32_t depth, const PlainStep& plain,
                 const DraftCosts& costs) {
   Plan plan{.n_tokens = 1};

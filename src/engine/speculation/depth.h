@@ -12,14 +12,10 @@ namespace roost {
 // Where a stream's drafts come from.
 enum class DraftSource : uint8_t { kDrafter, kCopy };
 
-// What the engine has measured of its own work, as if nobody else used the machine.
+// What the engine has measured of its own work.
 struct DraftCosts {
   CostTable step;   // rows of the target's step
   CostTable draft;  // rows of the drafter's blocks, anchors included
-  Pace pace;
-
-  void record_step(int64_t n_rows, int64_t context, double ms);
-  void record_draft(int64_t n_rows, int64_t context, double ms);
 };
 
 // One stream that draws a token in the step.

@@ -76,7 +76,7 @@ void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
   const int64_t from = clock_.now_ns();
   draft(blocks_, drafted_);
   const int64_t took = clock_.now_ns() - from;
-  costs_.record_draft(static_cast<int64_t>(n_drafts + blocks_.size()), plain.context,
+  costs_.draft.record(static_cast<int64_t>(n_drafts + blocks_.size()), plain.context,
                       static_cast<double>(took) * 1e-6);
   const int32_t* next = drafted_.data();
   for (const RoundStream& stream : streams) {
@@ -104,7 +104,7 @@ void Rounds::measure_drafter(int64_t budget_ns, const DraftBlocks& draft) {
       draft({&block, 1}, drafted_);
       best = std::min(best, clock_.now_ns() - from);
     }
-    costs_.record_draft(n_rows, 0, static_cast<double>(best) * 1e-6);
+    costs_.draft.record(n_rows, 0, static_cast<double>(best) * 1e-6);
     if (clock_.now_ns() - begin >= budget_ns || n_rows == 2) break;
   }
 }

@@ -123,19 +123,6 @@ TEST(CostTable, is_right_and_rises_on_a_machine_that_others_use) {
   }
 }
 
-// Somebody takes half of the machine while a stream decodes plainly: what it then brings costs
-// twice as much, and everything else would as well.
-TEST(DraftCosts, a_machine_that_is_slower_for_a_while_changes_no_comparison) {
-  DraftCosts costs;
-  for (int i = 0; i < 10; ++i) {
-    for (const int64_t n : {1, 8}) costs.record_step(n, 0, static_cast<double>(n));
-  }
-  for (int i = 0; i < 50; ++i) costs.record_step(1, 0, 2.0);
-  EXPECT_NEAR(costs.step.estimate(8, 0) / costs.step.estimate(1, 0), 8.0, 0.5);
-  for (int i = 0; i < 50; ++i) costs.record_step(8, 0, 16.0);
-  EXPECT_NEAR(costs.step.estimate(8, 0) / costs.step.estimate(1, 0), 8.0, 0.5);
-}
-
 // A step costs 1 + slope·(rows - 1) ms, the drafter `draft` ms a block.
 DraftCosts costs_of(double slope, double draft) {
   DraftCosts costs;
