@@ -17,9 +17,9 @@ def prose(n, salt=0):
 
 @pytest.mark.cells()
 def test_S02_prompts_at_once_and_again_are_as_each_alone(talk):
-    prompts = [f"Repeat: {prose(5 + i, i)}." for i in range(16)]
+    prompts = [f"Repeat: {prose(5 + i, i)}." for i in range(8)]
     ask = lambda prompt: talk.once([prompt], max_tokens=12).told()  # noqa: E731
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
         first = list(pool.map(ask, prompts))
         again = list(pool.map(ask, prompts))
     assert first == again
@@ -85,7 +85,7 @@ def test_S15_salts_share_nothing(talk):
 
 @pytest.mark.cells()
 def test_S11_with_and_without_cache_and_drafts_the_answers_are_four_times_the_same(talk):
-    items = [f"What is {i} + {i * 3 % 17}?" for i in range(12)]
+    items = [f"What is {i} + {i * 3 % 17}?" for i in range(6)]
     sets = []
     for cache in (True, False):
         for drafts in (True, False):

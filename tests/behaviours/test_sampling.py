@@ -15,8 +15,8 @@ CONVERSATIONS = ("chat", "responses", "messages")
 @pytest.mark.cells()
 def test_S16_streams_with_seeds_are_each_as_alone(talk):
     ask = lambda seed: talk.once([COUNT], temperature=1, seed=seed, max_tokens=24).told()  # noqa: E731
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        together = list(pool.map(ask, range(16)))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(ask, range(8)))
     for seed, reply in enumerate(together):
         alone = talk.once([COUNT], temperature=1, seed=seed, max_tokens=24, draft=False, cache_prompt=False)
         assert alone.told() == reply
