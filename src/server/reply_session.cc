@@ -107,7 +107,10 @@ void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& even
   const ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
   if (setup_.is_stream)
     setup_.exchange->write(setup_.codec->piece_events(idx, piece, choice.machine));
-  if (choice.machine.has_stopped()) setup_.model->engine->cancel(*choice.engine_id);
+  // A bound reply that has its one call can only end: the engine does so by itself, and keeps the
+  // state behind it for the next turn.
+  const bool ends_itself = choice.is_bound && !choice.machine.matched_stop();
+  if (choice.machine.has_stopped() && !ends_itself) setup_.model->engine->cancel(*choice.engine_id);
 }
 
 ReplyEnd ReplySession::end_of(const Choice& choice, const EngineEvent& event) const {
