@@ -107,7 +107,10 @@ void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& even
   if (choice.machine.has_stopped() || is_client_gone_ || failed_by_) return;
   ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
   if (setup_.is_stream) send_piece(choice, idx, std::move(piece));
-  if (choice.machine.has_stopped()) setup_.model->engine->cancel(*choice.engine_id);
+  // A bound reply that has its one call can only end: the engine does so by itself, and keeps the
+  // state behind it for the next turn.
+  const bool ends_itself = choice.is_bound && !choice.machine.matched_stop();
+  if (choice.machine.has_stopped() && !ends_itself) setup_.model->engine->cancel(*choice.engine_id);
 }
 
 // To a client that reads slowly the deltas of what it has not read go as one: their sum is what

@@ -72,10 +72,11 @@ class HeardRunner final : public RunnerAround {
     std::vector<Listener> listeners;
     listeners.reserve(rows.logit_rows.size());
     std::vector<RowHook*> hooks;
+    const auto hook_of = [&](size_t i) { return rows.hooks.empty() ? nullptr : rows.hooks[i]; };
     for (size_t i = 0; i < rows.logit_rows.size(); ++i) {
       // Rows of one hook are drawn one behind the other: they keep one.
-      const bool goes_on = i > 0 && rows.hooks[i] != nullptr && rows.hooks[i] == rows.hooks[i - 1];
-      if (!goes_on) listeners.emplace_back(*this, rows.sampling.subspan(i), rows.hooks[i]);
+      const bool goes_on = i > 0 && hook_of(i) != nullptr && hook_of(i) == hook_of(i - 1);
+      if (!goes_on) listeners.emplace_back(*this, rows.sampling.subspan(i), hook_of(i));
       hooks.push_back(&listeners.back());
     }
     StepRows heard = rows;
