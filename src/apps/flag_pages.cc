@@ -198,11 +198,15 @@ std::string fish_script() {
   return out;
 }
 
-// For a line of roff: a minus is one, and no line begins with a command.
+// For a line of roff: a minus is one, no line begins with a command, and all of it is ASCII.
 std::string roff(std::string_view text) {
+  constexpr std::string_view kDots = "\xE2\x80\xA6";
+  std::string plain(text);
+  for (size_t at; (at = plain.find(kDots)) != std::string::npos;)
+    plain.replace(at, kDots.size(), "...");
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out += "\\&";
-  for (const char c : text) {
+  for (const char c : plain) {
     if (c == '\\')
       out += "\\e";
     else if (c == '-')

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kMinuteNs = 60e9;
 constexpr int64_t kLimitMax = 1'000'000'000;
+constexpr double kOne = 1 - 1e-9;  // what fills in parts is a little less than its sum
 
 // Seconds until a bucket that holds `left` holds `wanted`.
 int64_t seconds_until(double left, double wanted, int64_t per_minute) {
@@ -92,11 +93,11 @@ std::optional<KeyLimiter::Refused> KeyLimiter::begin(const std::string& label, i
   if (limits->n_at_once > 0 && use.n_running >= limits->n_at_once)
     return Refused{fmt::format("{} replies at once, limit {}", use.n_running, limits->n_at_once),
                    1};
-  if (limits->requests_per_minute > 0 && use.n_requests < 1)
+  if (limits->requests_per_minute > 0 && use.n_requests < kOne)
     return Refused{
         fmt::format("limit {} requests a minute", limits->requests_per_minute),
         std::max<int64_t>(seconds_until(use.n_requests, 1, limits->requests_per_minute), 1)};
-  if (limits->tokens_per_minute > 0 && use.n_tokens < 1)
+  if (limits->tokens_per_minute > 0 && use.n_tokens < kOne)
     return Refused{fmt::format("limit {} tokens a minute", limits->tokens_per_minute),
                    std::max<int64_t>(seconds_until(use.n_tokens, 1, limits->tokens_per_minute), 1)};
   ++use.n_running;
@@ -120,7 +121,7 @@ HttpHeaders KeyLimiter::headers(const std::string& label, int64_t now_ns) {
   const Use& use = use_of(label, *limits, now_ns);
   const auto add = [&](const char* what, int64_t limit, double left) {
     if (limit == 0) return;
-    const auto whole = static_cast<int64_t>(std::max(0.0, std::floor(left)));
+    const auto whole = static_cast<int64_t>(std::max(0.0, std::floor(left + 1 - kOne)));
     const int64_t reset_s = seconds_until(left, static_cast<double>(limit), limit);
     out.emplace_back(fmt::format("x-ratelimit-limit-{}", what), fmt::to_string(limit));
     out.emplace_back(fmt::format("x-ratelimit-remaining-{}", what), fmt::to_string(whole));
