@@ -110,7 +110,7 @@ int run() {
   const double token_us = costs.cpu_s / kTokens * 1e6;
   const double growth = along.last_tenth_s / along.first_tenth_s;
   const double median_ms = first[kRequests / 2], p90_ms = first[kRequests * 9 / 10];
-  std::printf("cpu time of server and fake model per token, one stream: %.1f us (bar %.0f)\n",
+  std::printf("cpu time of the network threads per token, one stream: %.1f us (bar %.0f)\n",
               token_us, kTokenBarUs);
   std::printf("request to first token byte: median %.2f ms, p90 %.2f ms (bar %.0f)\n", median_ms,
               p90_ms, kFirstByteBarMs);

@@ -74,10 +74,13 @@ class ServerProcess {
       n += !entry.path().empty();
     return n;
   }
-  // User and system time of all its threads.
+  // User and system time of its threads that read requests and write replies.
   double cpu_seconds() const {
     double sum = 0;
     for (const auto& task : std::filesystem::directory_iterator(path("task"))) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+      if (name != "roost-http") continue;
       uint64_t ran_ns = 0;
       std::ifstream(task.path() / "schedstat") >> ran_ns;
       sum += static_cast<double>(ran_ns) / 1e9;
