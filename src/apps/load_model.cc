@@ -240,6 +240,7 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
     ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
   }
   model.has_drafter = engine_options.drafter != nullptr;
+  model.has_cache_folder = !engine_options.cache_folder.empty();
   if (model.has_drafter) steps.done("drafter", summary_of(*engine_options.drafter));
   engine_options.hardware = machine.hardware();
   engine_options.n_tokens = model.tokenizer.n_tokens();

@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "server/canary.h"
 #include "server/http_server.h"
 #include "server/keys.h"
 #include "server/service.h"
@@ -28,7 +29,6 @@ namespace roost {
 
 namespace {
 
-constexpr int kCanaryTokens = 8;
 constexpr int kEndSeconds = 5;  // for replies that were told to end
 
 int complain(const Error& error) {
@@ -117,6 +117,11 @@ Result<ServiceOptions> service_options_of(const Flags& flags) {
   out.has_open_metrics = flags.metrics_open;
   out.has_vllm_metrics = flags.metrics_compat == "vllm";
   out.stored_replies_max = static_cast<size_t>(flags.responses_store);
+  out.is_tls = !flags.tls_cert.empty();
+  ROOST_TRY(out.key_limits, parse_key_limits(flags.key_limits));
+  if (flags.request_timeout < 0 || flags.request_timeout > 86'400)
+    return Error{Refusal::FlagValue, "--request-timeout: want 0 to 86400"};
+  out.request_timeout_s = flags.request_timeout;
   if (flags.api_key_file.empty() && key_of_environment().empty()) return out;
   ROOST_TRY(std::unique_ptr<KeyRing> keys,
             KeyRing::create(flags.api_key_file, key_of_environment(), system_clock()));
@@ -142,6 +147,10 @@ Result<HttpOptions> http_options_of(const Flags& flags) {
   out.connections_max = static_cast<size_t>(flags.max_connections);
   out.body_bytes_max = static_cast<size_t>(flags.max_body) << 20;
   out.keepalive_s = flags.keepalive;
+  if (flags.tls_cert.empty() != flags.tls_key.empty())
+    return Error{Refusal::FlagValue, "--tls-cert and --tls-key: want both or none"};
+  out.tls_certificate_file = flags.tls_cert;
+  out.tls_key_file = flags.tls_key;
   return out;
 }
 
@@ -161,28 +170,17 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   return out;
 }
 
-// A short greedy reply before anybody is let in: a model that cannot do this serves nobody.
-Result<void> run_canary(const ServedModel& model) {
-  EngineRequest request;
-  request.prompt = model.tokenizer.encode("The");
-  request.new_tokens_max = kCanaryTokens;
-  request.ignore_end_tokens = true;
-  struct State {
-    std::promise<EngineEvent> finished;
-    std::vector<int32_t> tokens;
-  };
-  const auto state = std::make_shared<State>();
-  std::future<EngineEvent> finished = state->finished.get_future();
-  ROOST_TRY_DO(model.engine->submit(std::move(request), [state](const EngineEvent& event) {
-    state->tokens.insert(state->tokens.end(), event.tokens.begin(), event.tokens.end());
-    if (event.kind == EngineEvent::Kind::kFinished) state->finished.set_value(event);
-  }));
-  const EngineEvent event = finished.get();
-  if (event.error) return *event.error;
+// Before anybody is let in: a model that cannot do this serves nobody. Its tokens are kept.
+Result<void> run_first_canary(ServedModel& model) {
+  const auto promise = std::make_shared<std::promise<Result<CanaryReply>>>();
+  std::future<Result<CanaryReply>> seen = promise->get_future();
+  run_canary(*model.engine, model.tokenizer,
+             [promise](Result<CanaryReply> reply) { promise->set_value(std::move(reply)); });
+  ROOST_TRY(const CanaryReply reply, seen.get());
+  model.canary_tokens = reply.tokens;
   log(LogLevel::kInfo, "canary",
-      {{"token_sha256", token_sha256(state->tokens).substr(0, 12)},
-       {"ms",
-        fmt::format("{:.1f}", static_cast<double>(event.finished_ns - event.submitted_ns) / 1e6)}});
+      {{"token_sha256", token_sha256(reply.tokens).substr(0, 12)},
+       {"ms", fmt::format("{:.1f}", static_cast<double>(reply.took_ns) / 1e6)}});
   return {};
 }
 
@@ -248,11 +246,13 @@ int run_serve(const CommandLine& line) {
 
   Result<std::shared_ptr<ServedModel>> model = load_model(*load_options, system_clock());
   if (!model) return complain(model.error());
-  if (const Result<void> canary = run_canary(**model); !canary) return complain(canary.error());
+  if (const Result<void> canary = run_first_canary(**model); !canary)
+    return complain(canary.error());
   service.serve(*model);
   stop_signal.model_is_served();
   const std::string host = flags.host == "::1" ? "[::1]" : flags.host;
-  fmt::print("roost serves {} on http://{}:{}\n", (*model)->ids.front(), host, (*http)->port());
+  fmt::print("roost serves {} on {}://{}:{}\n", (*model)->ids.front(),
+             flags.tls_cert.empty() ? "http" : "https", host, (*http)->port());
   std::fflush(stdout);
 
   stop_signal.wait();

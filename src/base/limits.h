@@ -16,10 +16,12 @@ inline constexpr size_t kErrorValueBytesMax = 64;  // user bytes quoted in an er
 // HTTP.
 inline constexpr size_t kHeaderBytesMax = size_t{64} << 10;
 inline constexpr size_t kTargetBytesMax = size_t{8} << 10;
-inline constexpr size_t kConnectionsMax = 1000;
+inline constexpr size_t kConnectionsMax = 1024;
 inline constexpr size_t kQueueMax = 64;
 inline constexpr size_t kStreamBufferBytesMax =
-    size_t{1} << 20;  // unsent bytes of one reply; more means a reader that has stalled
+    size_t{4} << 20;  // unsent bytes of one reply; more means a reader that has stalled
+inline constexpr size_t kMergeBytes =
+    size_t{64} << 10;  // unsent bytes of one reply beyond which its deltas are merged
 inline constexpr int kPostedEventsMax =
     4096;  // engine events of one reply that wait for a network thread
 

@@ -9,12 +9,14 @@
 
 #include <fmt/core.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 namespace roost {
 namespace {
 
 std::atomic<LogLevel> level_shown{LogLevel::kInfo};
+std::atomic<LogFormat> format_used{LogFormat::kText};
 
 std::string_view name_of(LogLevel level) {
   switch (level) {
@@ -74,6 +76,23 @@ void append_value(std::string_view raw, std::string& line) {
   line += '"';
 }
 
+// Nothing of a value but what JSON allows: no invalid UTF-8, no controls.
+std::string json_line(LogLevel level, std::string_view event,
+                      std::initializer_list<LogField> fields) {
+  std::string line = "{";
+  const auto add = [&](std::string_view key, std::string_view value) {
+    if (line.size() > 1) line += ',';
+    json::write_string(key, line);
+    line += ':';
+    json::write_string(replace_invalid_utf8(value), line);
+  };
+  add("ts", time_now());
+  add("level", name_of(level));
+  add("event", event);
+  for (const LogField& field : fields) add(field.key, field.value);
+  return line + "}\n";
+}
+
 void write_whole(std::string_view line) {
   while (!line.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
@@ -89,8 +108,14 @@ void set_log_level(LogLevel level) {
   level_shown = level;
 }
 
+void set_log_format(LogFormat format) {
+  format_used = format;
+}
+
 void log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (level > level_shown.load(std::memory_order_relaxed)) return;
+  if (format_used.load(std::memory_order_relaxed) == LogFormat::kJson)
+    return write_whole(json_line(level, event, fields));
   std::string line = time_now();
   line += ' ';
   line += name_of(level);

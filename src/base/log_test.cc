@@ -11,7 +11,10 @@ namespace {
 
 class LogTest : public testing::Test {
  protected:
-  void TearDown() override { set_log_level(LogLevel::kInfo); }
+  void TearDown() override {
+    set_log_level(LogLevel::kInfo);
+    set_log_format(LogFormat::kText);
+  }
 };
 
 // Digits as 0: "2026-01-02T03:04:05.678Z" must look like this.
@@ -79,6 +82,17 @@ TEST_F(LogTest, lines_of_several_threads_stay_whole) {
     at = end + 1;
   }
   EXPECT_EQ(n_whole, 200);
+}
+
+TEST_F(LogTest, as_json_a_line_is_one_object_whatever_the_values_hold) {
+  set_log_format(LogFormat::kJson);
+  testing::internal::CaptureStderr();
+  log(LogLevel::kWarning, "odd", {{"path", "a\nb\"\\\xFF"}, {"n", "3"}});
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(line.substr(0, 7), "{\"ts\":\"");
+  EXPECT_EQ(line.substr(line.find(",\"level\"")),
+            ",\"level\":\"warning\",\"event\":\"odd\",\"path\":\"a\\nb\\\"\\\\\uFFFD\","
+            "\"n\":\"3\"}\n");
 }
 
 }  // namespace

@@ -239,6 +239,10 @@ bool PrefixFiles::make_room(uint64_t n_bytes) {
   return true;
 }
 
+void PrefixFiles::remove_all() {
+  while (!entries_.empty()) remove(entries_.back().name);
+}
+
 void PrefixFiles::remove(const Hash128& name) {
   const Hash128 removed = name;  // the argument may live in the list
   ::unlink(path_of(removed).c_str());

@@ -64,6 +64,8 @@ class PrefixFiles {
   // Older entries that no other needs go when the budget demands it. False: nothing was written.
   bool write(const PrefixFile& entry);
 
+  void remove_all();
+
   Counts counts() const;
 
  private:

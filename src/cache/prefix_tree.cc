@@ -285,6 +285,7 @@ std::optional<int32_t> PrefixTree::add_snapshot(int32_t page, int64_t position, 
   fresh.next = n.first_snapshot;
   n.first_snapshot = id;
   snapshots_[at(id)] = fresh;
+  ++n_added_snapshots_;
   return id;
 }
 
@@ -298,6 +299,13 @@ void PrefixTree::drop_snapshot(int32_t snapshot) {
   dropped.page = -1;
   free_snapshots_.push_back(snapshot);
   free_if_dead(page);
+}
+
+void PrefixTree::drop_unneeded() {
+  for (int32_t s = 0; s < n_snapshots(); ++s) {
+    const Snapshot& kept = snapshots_[at(s)];
+    if (kept.page >= 0 && kept.kind != SnapshotKind::kSuspended) drop_snapshot(s);
+  }
 }
 
 void PrefixTree::drop_snapshots_of(uint64_t owner) {

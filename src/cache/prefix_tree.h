@@ -72,6 +72,7 @@ class PrefixTree {
   std::optional<int32_t> add_snapshot(int32_t page, int64_t position, SnapshotKind kind,
                                       uint64_t owner);
   void drop_snapshot(int32_t snapshot);
+  void drop_unneeded();                    // all but those that a suspended sequence goes on from
   void drop_snapshots_of(uint64_t owner);  // a failed sequence leaves nothing
   void note_use(int32_t snapshot);         // a sequence resumes from it
   void tick() { ++now_; }                  // a request has come: everything is one older
@@ -82,6 +83,7 @@ class PrefixTree {
   }
   int64_t n_evicted_pages() const { return n_evicted_pages_; }
   int64_t n_evicted_snapshots() const { return n_evicted_snapshots_; }
+  int64_t n_added_snapshots() const { return n_added_snapshots_; }
 
   // What a snapshot stands behind, for storage outside: the salt, all keys, the page table. Takes
   // memory, so it is for times when nothing runs.
@@ -148,6 +150,7 @@ class PrefixTree {
   std::vector<int32_t> path_;   // of the lookup that runs
   int32_t first_root_ = -1, n_held_ = 0;
   int64_t now_ = 0, n_evicted_pages_ = 0, n_evicted_snapshots_ = 0;
+  int64_t n_added_snapshots_ = 0;
 };
 
 }  // namespace roost

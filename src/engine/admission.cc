@@ -113,10 +113,12 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
     runner_.reset_slot(s.slot);
   } else if (!runner_.load_state(*snapshot, s.slot)) {
     release(s);
+    ++counts_.n_rejected_snapshots;
     tree_.drop_snapshot(*snapshot);  // damaged: the next older one serves
     return reserve(s, with_cache);
   } else {
     tree_.note_use(*snapshot);
+    ++counts_.n_restored_snapshots;
   }
   if (has_part) {
     const int32_t original = s.pages.back(), copy = *tree_.take_page();

@@ -27,6 +27,7 @@ class EngineImpl final : public Engine {
   Result<RequestId> submit(EngineRequest request, EventSink sink) override;
   void cancel(RequestId id) override;
   void drain() override;
+  void flush_prefixes(std::function<void()> done) override;
   int64_t context_max() const override { return plan_.context_max; }
   const MemoryPlan& memory_plan() const override { return plan_; }
   std::string backend() const override { return runner_->name(); }
@@ -36,6 +37,9 @@ class EngineImpl final : public Engine {
   void run();
   bool take_commands();
   bool has_nothing_to_do() const;
+  bool has_commands() const {  // under the lock
+    return !submitted_.empty() || !cancelled_.empty() || !flushes_.empty();
+  }
   void publish_counts();
 
   const MemoryPlan plan_;
@@ -51,6 +55,7 @@ class EngineImpl final : public Engine {
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Sequence>> submitted_;
   std::vector<RequestId> cancelled_;
+  std::vector<std::function<void()>> flushes_;  // asked for: what to call when they are done
   Counts counts_;
   size_t n_queued_ = 0;  // of the core, as of its last step
   RequestId next_id_ = 1;
@@ -141,6 +146,12 @@ void EngineImpl::drain() {
   is_draining_ = true;
 }
 
+void EngineImpl::flush_prefixes(std::function<void()> done) {
+  const std::lock_guard lock(mutex_);
+  flushes_.push_back(std::move(done));
+  wake_.notify_one();
+}
+
 Engine::Counts EngineImpl::counts() const {
   const std::lock_guard lock(mutex_);
   Counts counts = counts_;
@@ -166,19 +177,26 @@ void EngineImpl::run() {
 bool EngineImpl::take_commands() {
   std::vector<std::unique_ptr<Sequence>> submitted;
   std::vector<RequestId> cancelled;
+  std::vector<std::function<void()>> flushes;
   bool goes_on;
   // Idle times are for saving, one entry at a time.
   const bool is_idle = !core_.has_work() && !(has_nothing_to_do() && core_.save_one_prefix());
   {
     std::unique_lock lock(mutex_);
     if (is_idle) {
-      wake_.wait(lock, [&] { return is_stopping_ || !submitted_.empty() || !cancelled_.empty(); });
+      wake_.wait(lock, [&] { return is_stopping_ || has_commands(); });
     }
     submitted.swap(submitted_);
     cancelled.swap(cancelled_);
+    flushes.swap(flushes_);
     n_queued_ += submitted.size();
     goes_on = !is_stopping_;
   }
+  if (!flushes.empty()) {
+    core_.flush_prefixes();
+    publish_counts();
+  }
+  for (const std::function<void()>& done : flushes) done();
   for (auto& sequence : submitted) core_.add(std::move(sequence));
   for (const RequestId id : cancelled) core_.cancel(id);
   return goes_on;
@@ -186,14 +204,17 @@ bool EngineImpl::take_commands() {
 
 bool EngineImpl::has_nothing_to_do() const {
   const std::lock_guard lock(mutex_);
-  return !is_stopping_ && submitted_.empty() && cancelled_.empty();
+  return !is_stopping_ && !has_commands();
 }
 
 void EngineImpl::publish_counts() {
   Counts counts = core_.counts();
   if (files_) {
     counts.n_cache_files = static_cast<int64_t>(files_->entries().size());
-    counts.n_cache_files_skipped = files_->counts().n_skipped;
+    const PrefixFiles::Counts files = files_->counts();
+    counts.n_cache_files_skipped = files.n_skipped;
+    counts.n_cache_file_bytes = static_cast<int64_t>(files.n_bytes);
+    counts.n_cache_write_failures = files.n_failed_writes;
   }
   const size_t n_queued = core_.n_queued();
   const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "engine/counted.h"
 #include "engine/logit_adjust.h"
 #include "engine/memory_plan.h"
 #include "engine/reasoning_budget.h"
@@ -84,6 +85,9 @@ class Engine {
   virtual Result<RequestId> submit(EngineRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;  // any thread; unknown or finished ids are fine
   virtual void drain() = 0;               // refuse new requests; running ones go on
+  // Any thread: forgets every prefix that no sequence needs, its files too; then calls done, on the
+  // engine's thread.
+  virtual void flush_prefixes(std::function<void()> done) = 0;
 
   virtual int64_t context_max() const = 0;
   virtual const MemoryPlan& memory_plan() const = 0;
@@ -99,6 +103,11 @@ class Engine {
     int64_t n_cached_tokens = 0;  // prompt tokens that needed no row
     int64_t n_suspended = 0;      // times that a sequence had to wait for memory of others
     int64_t n_evicted_pages = 0, n_evicted_snapshots = 0;
+    int64_t n_saved_snapshots = 0, n_restored_snapshots = 0;
+    int64_t n_rejected_snapshots = 0;            // damaged: an older one served
+    Counted<kTokenBounds.size()> step_rows;      // of each step
+    Counted<kSecondBounds.size()> mask_seconds;  // of each token that a grammar bound
+    int64_t n_cache_file_bytes = 0, n_cache_write_failures = 0;
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
   };

@@ -158,6 +158,7 @@ Engine::Counts EngineCore::counts() const {
   c.n_snapshots = tree_.n_snapshots();
   c.n_evicted_pages = tree_.n_evicted_pages();
   c.n_evicted_snapshots = tree_.n_evicted_snapshots();
+  c.n_saved_snapshots = tree_.n_added_snapshots();
   return c;
 }
 

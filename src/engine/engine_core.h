@@ -53,6 +53,7 @@ class EngineCore {
   void load_prefixes();
   // Writes one kept state that has no file yet; false: there is none. While nothing runs.
   bool save_one_prefix();
+  void flush_prefixes();  // all that no sequence needs, and their files
 
   void add(std::unique_ptr<Sequence> sequence);
   void cancel(Engine::RequestId id);

@@ -33,6 +33,7 @@ void EngineCore::step() {
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   costs_.observe(n_rows, clock_.now_ns() - from);
   ++counts_.n_steps;
+  counts_.step_rows.add(static_cast<double>(n_rows), kTokenBounds);
   counts_.n_prompt_tokens += static_cast<int64_t>(tokens_.size() - logit_rows_.size());
 
   commit_rows();
@@ -123,7 +124,10 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     sampling_.push_back(s.request.sampling);
     sampling_.back().position = s.n_computed + i;
     hooks_.push_back(s.has_row_work() ? &s : nullptr);
+    const int64_t from = s.matcher ? clock_.now_ns() : 0;
     masks_.push_back(s.next_mask(options_.end_tokens));
+    if (s.matcher)
+      counts_.mask_seconds.add(static_cast<double>(clock_.now_ns() - from) * 1e-9, kSecondBounds);
   }
 }
 

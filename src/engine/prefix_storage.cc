@@ -41,6 +41,11 @@ bool EngineCore::save_one_prefix() {
   return true;
 }
 
+void EngineCore::flush_prefixes() {
+  tree_.drop_unneeded();
+  if (files_ != nullptr) files_->remove_all();
+}
+
 // The newest first, each with those that it builds on, as long as there is room.
 void EngineCore::load_prefixes() {
   if (files_ == nullptr) return;

@@ -20,6 +20,7 @@ std::string_view openai_code_of(Refusal refusal) {
     case Refusal::UnknownModel:
       return "model_not_found";
     case Refusal::QueueFull:
+    case Refusal::RateLimited:
       return "rate_limit_exceeded";
     case Refusal::AuthMissing:
     case Refusal::AuthInvalid:

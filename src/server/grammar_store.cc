@@ -95,4 +95,9 @@ size_t GrammarStore::n_kept() const {
   return kept_.size();
 }
 
+size_t GrammarStore::n_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return n_bytes_;
+}
+
 }  // namespace roost

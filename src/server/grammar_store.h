@@ -23,6 +23,7 @@ class GrammarStore {
   Result<GrammarUse> use_of(const OutputFormat& format, bool starts_in_reasoning);
 
   size_t n_kept() const;
+  size_t n_bytes() const;
 
  private:
   struct Kept {

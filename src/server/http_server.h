@@ -54,6 +54,11 @@ class HttpExchange {
   virtual void write(std::string bytes) = 0;
   virtual void end_stream(bool keeps_connection) = 0;
 
+  // Bytes that the socket has not taken, and a call when it has taken them all: once, and not if
+  // the client goes first.
+  virtual size_t n_unsent() const = 0;
+  virtual void on_sent(std::function<void()> callback) = 0;
+
   // Called once if the client goes before the answer is complete; nothing is sent from then on.
   virtual void on_gone(std::function<void()> callback) = 0;
 };
@@ -71,6 +76,7 @@ struct HttpOptions {
   double idle_timeout_s = 300;  // between requests of a connection
   double write_timeout_s = 60;  // without the socket taking a byte
   double keepalive_s = 5;       // silence of a stream before its idle bytes
+  std::string tls_certificate_file, tls_key_file;  // PEM; none: plain HTTP
 };
 
 struct HttpHandlers {
@@ -82,7 +88,7 @@ struct HttpHandlers {
 
 class HttpServer {
  public:
-  // Listens and serves at once. Refuses port.taken.
+  // Listens and serves at once. Refuses port.taken, config.tls.
   static Result<std::unique_ptr<HttpServer>> start(const HttpOptions& options,
                                                    HttpHandlers handlers);
   virtual ~HttpServer() = default;  // stops, joins the threads, drops every connection

@@ -1,5 +1,6 @@
 // The HTTP server on Boost.Beast: one coroutine a connection, another that watches for its client
 // to go while an answer is in work, few threads for all of them.
+// long: the library may be named in one file alone
 #if defined(__SANITIZE_THREAD__)
 // g++'s thread sanitizer does not know fences; the scheduler's mutexes order the same accesses.
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
@@ -19,14 +20,14 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/status.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -36,6 +37,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "server/http_answer.h"
 #include "server/http_head.h"
 #include "server/http_server.h"
 
@@ -55,7 +57,8 @@ using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
                                          asio::wait_traits<std::chrono::steady_clock>, Strand>;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr size_t kReadBytes = size_t{16} << 10;
+constexpr size_t kHeadReadBytes = size_t{4} << 10;  // an idle connection costs little more
+constexpr size_t kBodyReadBytes = size_t{64} << 10;
 constexpr double kLingerSeconds = 2;                 // a refused sender may read its answer
 constexpr size_t kLingerBytesMax = size_t{4} << 20;  // and is not read for longer than this
 constexpr double kBodyBytesPerSecond = 1024;
@@ -76,12 +79,15 @@ class BeastServer;
 // One connection. Everything runs on its strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Socket socket, BeastServer& server, bool is_reserve)
+  // tls: of the server, or null for plain HTTP.
+  Connection(Socket socket, BeastServer& server, bool is_reserve, asio::ssl::context* tls)
       : socket_(std::move(socket)),
         deadline_(socket_.get_executor()),
         wake_(socket_.get_executor()),
         server_(server),
-        is_reserve_(is_reserve) {}
+        is_reserve_(is_reserve) {
+    if (tls != nullptr) tls_.emplace(socket_, *tls);
+  }
 
   asio::awaitable<void> run();
   void close_if_idle();  // when the server stops
@@ -97,6 +103,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write(std::string bytes);
   void end_stream(bool keeps_connection);
   void on_gone(std::function<void()> callback);
+  size_t n_unsent() const { return answer_.n_pending() + n_in_flight_; }
+  void on_sent(std::function<void()> callback) { sent_callback_ = std::move(callback); }
 
  private:
   using Parser = http::request_parser<http::string_body>;
@@ -105,7 +113,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<std::optional<HttpHead>> read_head();
   std::optional<Error> body_error(const error_code& ec, const HttpHead& head, size_t n_read,
                                   double took_s) const;
-  asio::awaitable<bool> read_body(const HttpHead& head, Parser& parser);
+  asio::awaitable<bool> read_body(const HttpHead& head, Parser& parser, error_code ec);
+  asio::awaitable<bool> shake_hands();
+  asio::awaitable<size_t> read_some(asio::mutable_buffer into, error_code& ec);
+  asio::awaitable<size_t> write_some(asio::const_buffer from, error_code& ec);
   void refuse(Refusal refusal, const std::string& detail);
   void respond_refusal(Refusal refusal, const std::string& detail);
   asio::awaitable<void> send_answer();
@@ -118,10 +129,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm(double timeout_s);
   void disarm();
   void client_gone();
-  void begin_answer(const HttpHead& head, bool is_head_method);
-  std::string head_lines(int status, const std::string& content_type, const HttpHeaders& headers);
+  void begin_answer(const HttpHead& head);
 
   Socket socket_;
+  std::optional<asio::ssl::stream<Socket&>> tls_;
   Timer deadline_, wake_;
   BeastServer& server_;
   const bool is_reserve_;
@@ -136,16 +147,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer in work. Its exchange has the current id: an older one speaks to nobody.
   uint64_t exchange_id_ = 0;
   HttpHead head_;
-  bool is_head_method_ = false;
-  bool has_begun_ = false, is_stream_ = false, is_complete_ = false, closes_ = false;
+  HttpAnswer answer_;
   bool is_gone_ = false;
   bool is_refused_ = false;  // the answer in hand is the last one
   bool is_watching_ = false;
-  std::string pending_;
   size_t n_in_flight_ = 0;
-  std::function<std::string()> idle_;
   SteadyTime last_sent_;
-  std::function<void()> gone_callback_;
+  std::function<void()> gone_callback_, sent_callback_;
 };
 
 // Hands one request's calls to its connection, and to nobody once the connection has moved on.
@@ -180,6 +188,12 @@ class Exchange final : public HttpExchange {
   void on_gone(std::function<void()> callback) override {
     if (connection_->is_current(id_)) connection_->on_gone(std::move(callback));
   }
+  size_t n_unsent() const override {
+    return connection_->is_current(id_) ? connection_->n_unsent() : 0;
+  }
+  void on_sent(std::function<void()> callback) override {
+    if (connection_->is_current(id_)) connection_->on_sent(std::move(callback));
+  }
 
  private:
   std::shared_ptr<Connection> connection_;
@@ -208,6 +222,7 @@ class BeastServer final : public HttpServer {
 
  private:
   void close_all();
+  Result<void> load_tls();
   Result<void> listen_on(const std::string& address, bool is_first);
   asio::awaitable<void> accept(std::shared_ptr<Acceptor> acceptor);
   asio::awaitable<void> turn_away(Socket socket);
@@ -215,6 +230,7 @@ class BeastServer final : public HttpServer {
   const HttpOptions options_;
   const HttpHandlers handlers_;
   asio::io_context context_;
+  std::optional<asio::ssl::context> tls_;
   std::vector<std::shared_ptr<Acceptor>> acceptors_;
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
@@ -263,7 +279,39 @@ void Connection::abort() {
 }
 
 void Connection::abandon() {
-  if (!is_complete_) abort();
+  if (!answer_.is_complete()) abort();
+}
+
+// ---- Connection: bytes, plain or through TLS
+// ------------------------------------------------------
+
+asio::awaitable<bool> Connection::shake_hands() {
+  if (!tls_) co_return true;
+  is_idle_ = false;
+  arm(server_.options().header_timeout_s);
+  error_code ec;
+  co_await tls_->async_handshake(asio::ssl::stream_base::server,
+                                 asio::redirect_error(asio::use_awaitable, ec));
+  disarm();
+  is_idle_ = true;
+  co_return !ec;
+}
+
+asio::awaitable<size_t> Connection::read_some(asio::mutable_buffer into, error_code& ec) {
+  size_t n = 0;
+  if (tls_)
+    n = co_await tls_->async_read_some(into, asio::redirect_error(asio::use_awaitable, ec));
+  else
+    n = co_await socket_.async_read_some(into, asio::redirect_error(asio::use_awaitable, ec));
+  // A client that goes without TLS's own goodbye is gone all the same.
+  if (ec == asio::ssl::error::stream_truncated) ec = asio::error::eof;
+  co_return n;
+}
+
+asio::awaitable<size_t> Connection::write_some(asio::const_buffer from, error_code& ec) {
+  if (tls_)
+    co_return co_await tls_->async_write_some(from, asio::redirect_error(asio::use_awaitable, ec));
+  co_return co_await socket_.async_write_some(from, asio::redirect_error(asio::use_awaitable, ec));
 }
 
 // ---- Connection: reading ------------------------------------------------------------------------
@@ -271,7 +319,9 @@ void Connection::abandon() {
 asio::awaitable<void> Connection::run() {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
-  while (co_await serve_one()) {
+  if (co_await shake_hands()) {
+    while (co_await serve_one()) {
+    }
   }
   if (is_refused_) {
     co_await send_pending();
@@ -309,9 +359,8 @@ asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
       co_return std::nullopt;
     }
     error_code ec;
-    const size_t n = co_await socket_.async_read_some(
-        buffer_.prepare(std::min(kReadBytes, limits::kHeaderBytesMax - n_seen)),
-        asio::redirect_error(asio::use_awaitable, ec));
+    const size_t n = co_await read_some(
+        buffer_.prepare(std::min(kHeadReadBytes, limits::kHeaderBytesMax - n_seen)), ec);
     if (ec && is_timed_out_ && n_seen > 0) {
       const std::string detail =
           fmt::format("{} bytes of a header in {} seconds", n_seen, options.header_timeout_s);
@@ -337,25 +386,28 @@ std::optional<Error> Connection::body_error(const error_code& ec, const HttpHead
     return Error{Refusal::HttpBodyTooLarge,
                  fmt::format("more than {} bytes, at most {}", options.body_bytes_max,
                              options.body_bytes_max)};
-  if (ec == http::error::end_of_stream || ec == http::error::partial_message || !head.is_chunked)
+  if (ec.category() != http::make_error_code(http::error::bad_chunk).category() || !head.is_chunked)
     return std::nullopt;
   return Error{Refusal::HttpBadRequest, "the chunks are malformed"};
 }
 
-asio::awaitable<bool> Connection::read_body(const HttpHead& head, Parser& parser) {
+// ec: of the bytes that came with the head.
+asio::awaitable<bool> Connection::read_body(const HttpHead& head, Parser& parser, error_code ec) {
   const HttpOptions& options = server_.options();
   const SteadyTime begin = now();
-  error_code ec;
-  while (!parser.is_done()) {
+  while (!ec && !parser.is_done()) {
     // The deadline moves with what has come: 1 KiB/s after the grace, and a bound over all.
     const double n = static_cast<double>(parser.get().body().size());
     const double total = options.body_timeout_s * std::max(1.0, n / kBodyBytesPerTimeout);
     const double until = std::min(options.body_grace_s + n / kBodyBytesPerSecond, total);
     arm(std::max(0.001, until - std::chrono::duration<double>(now() - begin).count()));
-    co_await http::async_read_some(socket_, buffer_, parser,
-                                   asio::redirect_error(asio::use_awaitable, ec));
+    const size_t n_read = co_await read_some(buffer_.prepare(kBodyReadBytes), ec);
     if (ec) break;
+    buffer_.commit(n_read);
+    buffer_.consume(parser.put(buffer_.data(), ec));
+    if (ec == http::error::need_more) ec = {};
   }
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a connection that waits keeps little
   const double took_s = std::chrono::duration<double>(now() - begin).count();
   std::optional<Error> error;
   if (ec) error = body_error(ec, head, parser.get().body().size(), took_s);
@@ -395,7 +447,7 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!head) co_return false;
   is_first_request_ = false;
   is_idle_ = false;
-  begin_answer(*head, false);
+  begin_answer(*head);
 
   const size_t n_max = server_.options().body_bytes_max;
   if (head->content_length.value_or(0) > n_max) {
@@ -407,32 +459,30 @@ asio::awaitable<bool> Connection::serve_one() {
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(limits::kHeaderBytesMax + 1));
   parser.body_limit(n_max);
+  parser.eager(true);
   error_code ec;
-  const size_t n_used = parser.put(buffer_.data(), ec);
-  buffer_.consume(n_used);
+  buffer_.consume(parser.put(buffer_.data(), ec));
   if (ec == http::error::need_more) ec = {};
-  if (ec || !parser.is_header_done()) {
+  if (!parser.is_header_done()) {
     const std::string detail = "the header is malformed";
     refuse(Refusal::HttpBadRequest, detail);
     co_return false;
   }
-  if (head->expects_continue && !parser.is_done() && buffer_.size() == 0) {
-    arm(server_.options().write_timeout_s);
-    const auto interim = asio::buffer(kContinue);
-    co_await asio::async_write(socket_, interim, asio::redirect_error(asio::use_awaitable, ec));
-    if (ec) co_return false;
+  if (!ec && head->expects_continue && !parser.is_done() && parser.get().body().empty()) {
+    answer_.interim(kContinue);
+    if (!co_await send_pending()) co_return false;
   }
-  if (!co_await read_body(*head, parser)) co_return false;
+  if (!co_await read_body(*head, parser, ec)) co_return false;
 
   HttpRequest request = to_request(parser.release(), is_reserve_);
-  is_head_method_ = request.method == "HEAD";
+  answer_.set_head_method(request.method == "HEAD");
   server_.handlers().handle(std::move(request),
                             std::make_shared<Exchange>(shared_from_this(), exchange_id_));
   co_await send_answer();
   ++exchange_id_;
-  gone_callback_ = nullptr;
+  gone_callback_ = sent_callback_ = nullptr;
   if (is_gone_) co_return false;
-  if (!closes_ && !is_stopping_) co_return true;
+  if (!answer_.closes() && !is_stopping_) co_return true;
   co_await linger();
   co_return false;
 }
@@ -441,7 +491,7 @@ asio::awaitable<bool> Connection::serve_one() {
 // be taken for the next one. run() sends it, so that no text is alive across a co_await: g++ 12
 // destroys the objects of a scope that co_return leaves twice.
 void Connection::refuse(Refusal refusal, const std::string& detail) {
-  begin_answer(head_, false);
+  begin_answer(head_);
   respond_refusal(refusal, detail);
   is_refused_ = true;
 }
@@ -455,10 +505,15 @@ void Connection::respond_refusal(Refusal refusal, const std::string& detail) {
 // Lets the client read the answer before the socket goes: closing on unread bytes would reset it.
 asio::awaitable<void> Connection::linger() {
   error_code ec;
+  if (tls_) {
+    arm(kLingerSeconds);
+    co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ec));
+    disarm();
+  }
   socket_.shutdown(tcp::socket::shutdown_send, ec);
   if (ec || has_client_fin_) co_return;
   arm(kLingerSeconds);
-  std::string sink(kReadBytes, '\0');
+  std::string sink(kHeadReadBytes, '\0');
   for (size_t n_total = 0; n_total < kLingerBytesMax && !is_timed_out_;) {
     const size_t n = co_await socket_.async_read_some(
         asio::buffer(sink), asio::redirect_error(asio::use_awaitable, ec));
@@ -470,79 +525,45 @@ asio::awaitable<void> Connection::linger() {
 
 // ---- Connection: answering ----------------------------------------------------------------------
 
-void Connection::begin_answer(const HttpHead& head, bool is_head_method) {
+void Connection::begin_answer(const HttpHead& head) {
   head_ = head;
-  is_head_method_ = is_head_method;
-  has_begun_ = is_stream_ = is_complete_ = is_gone_ = false;
-  closes_ = is_stopping_ || head.closes || (head.is_http_1_0 && !head.keeps_alive);
-  pending_.clear();
+  answer_ = HttpAnswer(head, false, is_stopping_);
+  is_gone_ = false;
   n_in_flight_ = 0;
-  idle_ = nullptr;
-  gone_callback_ = nullptr;
-}
-
-std::string Connection::head_lines(int status, const std::string& content_type,
-                                   const HttpHeaders& headers) {
-  const std::string_view reason =
-      http::obsolete_reason(http::int_to_status(static_cast<unsigned>(status)));
-  std::string out = fmt::format("HTTP/1.1 {} {}\r\nServer: roost\r\n", status, reason);
-  if (!content_type.empty()) out += fmt::format("Content-Type: {}\r\n", content_type);
-  for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
-  if (closes_)
-    out += "Connection: close\r\n";
-  else if (head_.is_http_1_0)
-    out += "Connection: keep-alive\r\n";
-  return out;
+  gone_callback_ = sent_callback_ = nullptr;
 }
 
 void Connection::respond(HttpResponse response) {
-  if (has_begun_ || is_gone_) return;
-  has_begun_ = is_complete_ = true;
-  closes_ = closes_ || response.closes;
-  pending_ += head_lines(response.status, response.content_type, response.headers);
-  if (response.status != 204)
-    pending_ += fmt::format("Content-Length: {}\r\n", response.body.size());
-  pending_ += "\r\n";
-  if (!is_head_method_) pending_ += response.body;
+  if (is_gone_) return;
+  answer_.respond(response);
   wake_.cancel();
 }
 
 void Connection::begin_stream(HttpHeaders headers, std::function<std::string()> idle) {
-  if (has_begun_ || is_gone_) return;
-  has_begun_ = is_stream_ = true;
-  idle_ = std::move(idle);
-  closes_ = closes_ || head_.is_http_1_0;  // no chunks: the end of the connection ends the stream
-  headers.emplace_back("Cache-Control", "no-store");
-  headers.emplace_back("X-Accel-Buffering", "no");
-  pending_ += head_lines(200, "text/event-stream; charset=utf-8", headers);
-  pending_ += head_.is_http_1_0 ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n";
+  if (is_gone_) return;
+  answer_.begin_stream(std::move(headers), std::move(idle));
   wake_.cancel();
 }
 
 void Connection::write(std::string bytes) {
-  if (!is_stream_ || is_complete_ || is_gone_ || bytes.empty()) return;
-  if (pending_.size() + n_in_flight_ + bytes.size() > limits::kStreamBufferBytesMax) {
-    log(LogLevel::kWarning, "slow_reader", {{"unsent", fmt::to_string(pending_.size())}});
+  if (!answer_.is_stream() || answer_.is_complete() || is_gone_ || bytes.empty()) return;
+  if (n_unsent() + bytes.size() > limits::kStreamBufferBytesMax) {
+    log(LogLevel::kWarning, "slow_reader", {{"unsent", fmt::to_string(n_unsent())}});
     abort();
     return;
   }
-  if (head_.is_http_1_0)
-    pending_ += bytes;
-  else
-    pending_ += fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+  answer_.write(bytes);
   wake_.cancel();
 }
 
 void Connection::end_stream(bool keeps_connection) {
-  if (!is_stream_ || is_complete_ || is_gone_) return;
-  is_complete_ = true;
-  closes_ = closes_ || !keeps_connection;
-  if (!head_.is_http_1_0) pending_ += "0\r\n\r\n";
+  if (is_gone_) return;
+  answer_.end_stream(keeps_connection);
   wake_.cancel();
 }
 
 void Connection::on_gone(std::function<void()> callback) {
-  if (is_complete_) return;
+  if (answer_.is_complete()) return;
   if (is_gone_)
     callback();
   else
@@ -552,24 +573,23 @@ void Connection::on_gone(std::function<void()> callback) {
 void Connection::client_gone() {
   if (is_gone_) return;
   is_gone_ = true;
-  pending_.clear();
+  answer_.drop();
   wake_.cancel();
+  sent_callback_ = nullptr;
   if (const std::function<void()> callback = std::exchange(gone_callback_, nullptr))
-    if (!is_complete_) callback();
+    if (!answer_.is_complete()) callback();
 }
 
 // Writes what is pending; false when the client is gone.
 asio::awaitable<bool> Connection::send_pending() {
-  while (!pending_.empty()) {
-    const std::string bytes = std::exchange(pending_, std::string());
+  while (answer_.n_pending() > 0) {
+    const std::string bytes = answer_.take_pending();
     size_t n_sent = 0;
     while (n_sent < bytes.size()) {
       n_in_flight_ = bytes.size() - n_sent;
       arm(server_.options().write_timeout_s);
       error_code ec;
-      n_sent += co_await socket_.async_write_some(
-          asio::buffer(bytes.data() + n_sent, bytes.size() - n_sent),
-          asio::redirect_error(asio::use_awaitable, ec));
+      n_sent += co_await write_some(asio::buffer(bytes.data() + n_sent, bytes.size() - n_sent), ec);
       if (ec || is_gone_) {
         client_gone();
         co_return false;
@@ -587,27 +607,28 @@ asio::awaitable<bool> Connection::send_pending() {
 asio::awaitable<void> Connection::send_answer() {
   last_sent_ = now();
   // An answer that is complete already needs nobody to watch for its reader.
-  if (!is_complete_) {
+  if (!answer_.is_complete()) {
     is_watching_ = true;
     asio::co_spawn(
         strand(), [self = shared_from_this()] { return self->watch_client(); }, asio::detached);
   }
   while (!is_gone_) {
-    if (!pending_.empty()) {
+    if (answer_.n_pending() > 0) {
       if (!co_await send_pending()) break;
+      if (const std::function<void()> callback = std::exchange(sent_callback_, nullptr)) callback();
       continue;
     }
-    if (is_complete_) break;
+    if (answer_.is_complete()) break;
     const SteadyTime idle_at = last_sent_ + seconds(server_.options().keepalive_s);
-    if (is_stream_ && now() >= idle_at) {
+    if (answer_.is_stream() && now() >= idle_at) {
       last_sent_ = now();
-      write(idle_());
+      write(answer_.idle());
       continue;
     }
-    co_await wait_until(is_stream_ ? idle_at : SteadyTime::max());
+    co_await wait_until(answer_.is_stream() ? idle_at : SteadyTime::max());
   }
   const bool was_gone = is_gone_;
-  is_complete_ = true;
+  answer_.end();
   while (is_watching_) {
     error_code ignored;
     socket_.cancel(ignored);
@@ -620,13 +641,12 @@ asio::awaitable<void> Connection::send_answer() {
 // going.
 asio::awaitable<void> Connection::watch_client() {
   error_code ec;
-  while (!is_complete_ && !is_gone_) {
+  while (!answer_.is_complete() && !is_gone_) {
     if (buffer_.size() >= limits::kHeaderBytesMax || has_client_fin_) {
       co_await probe_half_closed();
       break;
     }
-    const size_t n = co_await socket_.async_read_some(
-        buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, ec));
+    const size_t n = co_await read_some(buffer_.prepare(kHeadReadBytes), ec);
     if (!ec) {
       buffer_.commit(n);
     } else if (ec == asio::error::eof) {
@@ -644,8 +664,8 @@ asio::awaitable<void> Connection::watch_client() {
 // The client has sent its FIN (or so much that reading on would buffer it): a comment or an interim
 // answer draws a reset if nobody is there, and the error event tells.
 asio::awaitable<void> Connection::probe_half_closed() {
-  if (has_client_fin_ && is_stream_) write(": \n\n");
-  if (has_client_fin_ && !has_begun_) pending_ += kContinue;
+  if (has_client_fin_ && answer_.is_stream()) write(": \n\n");
+  if (has_client_fin_ && !answer_.has_begun()) answer_.interim(kContinue);
   wake_.cancel();
   error_code ec;
   co_await socket_.async_wait(Socket::wait_error, asio::redirect_error(asio::use_awaitable, ec));
@@ -690,7 +710,20 @@ Result<void> BeastServer::listen_on(const std::string& address, bool is_first) {
   return {};
 }
 
+Result<void> BeastServer::load_tls() {
+  tls_.emplace(asio::ssl::context::tls_server);
+  tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                    asio::ssl::context::no_tlsv1_1);
+  error_code ec;
+  tls_->use_certificate_chain_file(options_.tls_certificate_file, ec);
+  if (ec) return Error{Refusal::TlsFiles, "the certificate: " + ec.message()};
+  tls_->use_private_key_file(options_.tls_key_file, asio::ssl::context::pem, ec);
+  if (ec) return Error{Refusal::TlsFiles, "the key: " + ec.message()};
+  return {};
+}
+
 Result<void> BeastServer::listen() {
+  if (!options_.tls_certificate_file.empty()) ROOST_TRY_DO(load_tls());
   for (const std::string& address : options_.addresses)
     ROOST_TRY_DO(listen_on(address, acceptors_.empty()));
   for (const auto& acceptor : acceptors_)
@@ -724,8 +757,8 @@ asio::awaitable<void> BeastServer::accept(std::shared_ptr<Acceptor> acceptor) {
       asio::co_spawn(strand, turn_away(std::move(socket)), asio::detached);
       continue;
     }
-    auto connection =
-        std::make_shared<Connection>(std::move(socket), *this, n > options_.connections_max);
+    auto connection = std::make_shared<Connection>(
+        std::move(socket), *this, n > options_.connections_max, tls_ ? &*tls_ : nullptr);
     add(connection);
     asio::co_spawn(strand, [connection] { return connection->run(); }, asio::detached);
   }
@@ -733,7 +766,7 @@ asio::awaitable<void> BeastServer::accept(std::shared_ptr<Acceptor> acceptor) {
 
 // One short answer without reading anything; a flood of these is closed without a word.
 asio::awaitable<void> BeastServer::turn_away(Socket socket) {
-  if (++n_turned_away_ <= options_.reserve_connections) {
+  if (++n_turned_away_ <= options_.reserve_connections && !tls_) {
     const HttpResponse response = handlers_.refuse(
         Error{Refusal::HttpConnections, fmt::format("at most {}", options_.connections_max)});
     const std::string bytes = fmt::format(
@@ -747,7 +780,7 @@ asio::awaitable<void> BeastServer::turn_away(Socket socket) {
     // The client's request is on its way: taking it keeps the answer from being reset.
     Timer pause(socket.get_executor(), std::chrono::milliseconds(200));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-    std::string sink(kReadBytes, '\0');
+    std::string sink(kHeadReadBytes, '\0');
     socket.read_some(asio::buffer(sink), ec);
   }
   --n_turned_away_;

@@ -442,8 +442,7 @@ TEST_F(HttpServerTest, a_half_closed_client_gets_its_reply) {
 TEST_F(HttpServerTest, a_reader_that_stalls_is_cancelled_and_holds_up_nobody) {
   FakeEngineOptions endless = says("All is well.");
   endless.is_endless = true;
-  endless.tokens_per_event = 8;
-  endless.step = std::chrono::microseconds(20);
+  endless.tokens_per_event = 512;  // what is held for the reader must pass its bound soon
   endless.context_max = 100'000'000;
   endless.step =
       std::chrono::microseconds(20);  // an engine that never pauses would starve all others

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
+
+#include "engine/counted.h"
 
 namespace roost {
 
@@ -25,26 +26,21 @@ constexpr Row kRows[] = {
 };
 constexpr size_t kMetrics = std::size(kRows);
 
-constexpr double kBoundsF[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
-                               1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
 constexpr double kBoundsI[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
                                0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 constexpr double kBoundsL[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
-constexpr double kBoundsT[] = {1,     2,      5,      10,     20,     50,    100,
-                               200,   500,    1000,   2000,   5000,   10000, 20000,
-                               50000, 100000, 200000, 500000, 1000000};
 
 std::span<const double> bounds_of(Kind kind) {
   switch (kind) {
     case Kind::kTimesF:
-      return kBoundsF;
+      return kSecondBounds;
     case Kind::kTimesI:
       return kBoundsI;
     case Kind::kTimesL:
       return kBoundsL;
     case Kind::kTokens:
-      return kBoundsT;
+      return kTokenBounds;
     default:
       return {};
   }
@@ -97,6 +93,13 @@ void Metrics::observe(Metric metric, double value, uint64_t n) {
   Histogram& histogram = histograms_[static_cast<size_t>(metric)];
   histogram.counts[static_cast<size_t>(bucket)] += n;
   histogram.sum += value * static_cast<double>(n);
+}
+
+void Metrics::set_counted(Metric metric, std::span<const int64_t> counts, double sum) {
+  const std::lock_guard lock(mutex_);
+  Histogram& histogram = histograms_[static_cast<size_t>(metric)];
+  histogram.counts.assign(counts.begin(), counts.end());
+  histogram.sum = sum;
 }
 
 std::string Metrics::text(std::string_view model, bool has_compatible) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ class Metrics {
   void add(Metric metric, double value, const std::string& labels = "");  // counters
   void set(Metric metric, double value, const std::string& labels = "");  // gauges
   void observe(Metric metric, double value, uint64_t n = 1);              // histograms
+
+  // A histogram that is counted elsewhere, with the bounds of engine/counted.h.
+  void set_counted(Metric metric, std::span<const int64_t> counts, double sum);
 
   // All of them; has_compatible: with the names behind "vllm:".
   std::string text(std::string_view model, bool has_compatible) const;

@@ -32,6 +32,11 @@ json::Value limits_value(const PropsOptions& options) {
   out.set("stored_replies", count(options.n_stored_max));
   out.set("stored_reply_bytes", count(limits::kStoredReplyBytesMax));
   out.set("queue", count(options.queue_max));
+  out.set("choices_of_a_form", count(limits::kChoiceStringsMax));
+  out.set("choice_bytes", count(limits::kChoiceBytesMax));
+  out.set("grammar_bytes", count(limits::kGrammarBytesMax));
+  out.set("unsent_bytes", count(limits::kStreamBufferBytesMax));
+  out.set("request_timeout_s", json::Value::real(options.request_timeout_s));
   return out;
 }
 
@@ -66,7 +71,9 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   defaults.set("repetition_penalty", json::Value::real(model.defaults.repetition_penalty));
 
   json::Value features = json::Value::object();
-  for (const char* name : {"vision", "video", "image_urls", "disk_cache", "tls", "log_content"})
+  features.set("tls", json::Value::boolean(options.is_tls));
+  features.set("disk_cache", json::Value::boolean(model.has_cache_folder));
+  for (const char* name : {"vision", "video", "image_urls", "log_content"})
     features.set(name, json::Value::boolean(false));
   features.set("grammar", json::Value::boolean(true));
   features.set("keys", json::Value::boolean(options.has_keys));

@@ -9,7 +9,9 @@ namespace roost {
 struct PropsOptions {
   size_t queue_max = 0;
   bool has_keys = false;
+  bool is_tls = false;
   size_t n_stored_max = 0;
+  double request_timeout_s = 0;
 };
 
 // No paths, no keys.

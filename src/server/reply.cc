@@ -2,6 +2,7 @@
 #include "server/reply.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -36,6 +37,30 @@ TokenKind kind_of_events(const std::vector<ReplyEvent>& events, TokenKind otherw
 }
 
 }  // namespace
+
+void append_piece(ReplyPiece& into, ReplyPiece piece) {
+  for (ReplyEvent& event : piece.events) {
+    ReplyEvent* last = into.events.empty() ? nullptr : &into.events.back();
+    const bool is_text = event.kind == ReplyEvent::Kind::kReasoning ||
+                         event.kind == ReplyEvent::Kind::kContent ||
+                         event.kind == ReplyEvent::Kind::kCallArguments;
+    if (is_text && last != nullptr && last->kind == event.kind && last->call_idx == event.call_idx)
+      last->text += event.text;
+    else
+      into.events.push_back(std::move(event));
+  }
+  into.tokens.insert(into.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
+                     std::make_move_iterator(piece.tokens.end()));
+}
+
+size_t n_bytes_of(const ReplyPiece& piece) {
+  constexpr size_t kLogprobBytes = 64;  // one entry as the dialects print it
+  size_t n = 0;
+  for (const ReplyEvent& event : piece.events) n += event.text.size();
+  for (const ReplyToken& token : piece.tokens)
+    if (token.logprobs) n += kLogprobBytes * (1 + token.logprobs->top.size());
+  return n;
+}
 
 ReplyMachine::ReplyMachine(const Tokenizer& tokenizer, ReplyOptions options)
     : tokenizer_(tokenizer), options_(std::move(options)), parser_(options_.parser) {}

@@ -47,6 +47,10 @@ struct ReplyPiece {
   std::vector<ReplyToken> tokens;  // those whose part is known with this piece
 };
 
+// Puts `piece` behind `into`, text of one kind in one event.
+void append_piece(ReplyPiece& into, ReplyPiece piece);
+size_t n_bytes_of(const ReplyPiece& piece);  // roughly what printing it takes
+
 // The result depends on the tokens alone, not on how they are cut into pushes.
 class ReplyMachine {
  public:

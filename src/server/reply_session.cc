@@ -99,6 +99,7 @@ void ReplySession::on_event(size_t idx, const EngineEvent& event) {
 
 void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& event) {
   n_kept_ += static_cast<int64_t>(event.tokens.size());
+  if (setup_.clock != nullptr && first_token_ns_ == 0) first_token_ns_ = setup_.clock->now_ns();
   if (setup_.on_round) {
     const int64_t now = setup_.clock->now_ns();
     if (choice.last_round_ns != 0)
@@ -106,10 +107,38 @@ void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& even
     choice.last_round_ns = now;
   }
   if (choice.machine.has_stopped() || is_client_gone_ || failed_by_) return;
-  const ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
-  if (setup_.is_stream)
-    setup_.exchange->write(setup_.codec->piece_events(idx, piece, choice.machine));
+  ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
+  if (setup_.is_stream) send_piece(choice, idx, std::move(piece));
   if (choice.machine.has_stopped()) setup_.model->engine->cancel(*choice.engine_id);
+}
+
+// To a client that reads slowly the deltas of what it has not read go as one: their sum is what
+// counts. What is held is bounded as what is unsent is: beyond, it is written, and the exchange
+// ends the connection.
+void ReplySession::send_piece(Choice& choice, size_t idx, ReplyPiece piece) {
+  const bool is_slow = setup_.exchange->n_unsent() > limits::kMergeBytes;
+  if (is_slow && choice.n_held_bytes < limits::kStreamBufferBytesMax) {
+    choice.n_held_bytes += n_bytes_of(piece);
+    append_piece(choice.held, std::move(piece));
+    if (!std::exchange(awaits_room_, true)) {
+      setup_.exchange->on_sent([weak = weak_from_this()] {
+        if (const std::shared_ptr<ReplySession> self = weak.lock()) self->send_held();
+      });
+    }
+    return;
+  }
+  if (choice.has_held()) {
+    append_piece(choice.held, std::move(piece));
+    piece = std::exchange(choice.held, ReplyPiece());
+    choice.n_held_bytes = 0;
+  }
+  setup_.exchange->write(setup_.codec->piece_events(idx, piece, choice.machine));
+}
+
+void ReplySession::send_held() {
+  awaits_room_ = false;
+  for (size_t i = 0; i < choices_.size(); ++i)
+    if (choices_[i].has_held()) send_piece(choices_[i], i, ReplyPiece());
 }
 
 ReplyEnd ReplySession::end_of(const Choice& choice, const EngineEvent& event) const {
@@ -146,7 +175,7 @@ void ReplySession::on_finished(Choice& choice, size_t idx, const EngineEvent& ev
   if (!is_failure && !failed_by_ && !is_client_gone_) end_choice(choice, idx);
   if (n_ended_ < choices_.size()) return;
   if (is_client_gone_)
-    done("gone", false);
+    done("gone", nullptr);
   else if (failed_by_)
     fail(*failed_by_);
   else
@@ -156,14 +185,17 @@ void ReplySession::on_finished(Choice& choice, size_t idx, const EngineEvent& ev
 // What was held is decided, and the choice says why it ended.
 void ReplySession::end_choice(Choice& choice, size_t idx) {
   const bool is_cut = is_length(choice.end->cause);
-  const ReplyPiece rest = choice.machine.finish(is_cut);
+  ReplyPiece rest = choice.machine.finish(is_cut);
   if (choice.machine.matched_stop() && choice.end->cause != FinishCause::kStopString) {
     choice.end->cause = FinishCause::kStopString;  // it showed in what was held
     choice.end->stop_string = *choice.machine.matched_stop();
   }
   if (!setup_.is_stream) return;
   const bool is_last = n_ended_ == choices_.size();
-  std::string bytes = setup_.codec->piece_events(idx, rest, choice.machine);
+  append_piece(choice.held, std::move(rest));
+  std::string bytes = setup_.codec->piece_events(idx, choice.held, choice.machine);
+  choice.held = ReplyPiece();
+  choice.n_held_bytes = 0;
   bytes += setup_.codec->choice_end(idx, {&choice.machine, *choice.end}, is_last);
   setup_.exchange->write(std::move(bytes));
 }
@@ -175,7 +207,7 @@ void ReplySession::fail(const Error& error) {
   } else {
     setup_.exchange->respond(setup_.refuse(error));
   }
-  done(std::string(code_of(error.refusal)), true);
+  done(std::string(code_of(error.refusal)), &error);
 }
 
 void ReplySession::succeed() {
@@ -190,13 +222,14 @@ void ReplySession::succeed() {
     response.body = setup_.codec->whole(finished);
     setup_.exchange->respond(std::move(response));
   }
-  done(std::string(detail_of(finished.front().end.cause)), false);
+  done(std::string(detail_of(finished.front().end.cause)), nullptr);
 }
 
-void ReplySession::done(std::string name, bool is_error) {
+void ReplySession::done(std::string name, const Error* error) {
   ReplyOutcome outcome;
   outcome.name = std::move(name);
-  outcome.is_error = is_error;
+  outcome.is_error = error != nullptr;
+  if (error != nullptr) outcome.status = http_status_of(error->refusal);
   outcome.is_gone = is_client_gone_;
   outcome.phase = phase_;
   for (const Choice& choice : choices_)

@@ -29,6 +29,7 @@ enum class ReplyPhase { kQueue, kPrefill, kDecode };
 // How a request ended: what the log and the metrics say of it.
 struct ReplyOutcome {
   std::string name;  // "eos", …, "gone", or the code of a refusal
+  int status = 200;  // of a refusal
   bool is_error = false, is_gone = false;
   ReplyPhase phase = ReplyPhase::kQueue;  // how far it was
   std::vector<FinishedChoice> choices;    // those that have ended
@@ -63,6 +64,7 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   // Any thread.
   ReplyPhase phase() const { return phase_; }
   int64_t n_kept() const { return n_kept_; }
+  int64_t first_token_ns() const { return first_token_ns_; }  // 0: none yet
 
  private:
   struct Choice {
@@ -73,6 +75,9 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
     std::optional<Engine::RequestId> engine_id;
     std::optional<ReplyEnd> end;
     int64_t last_round_ns = 0;
+    ReplyPiece held;  // while the client reads slowly
+    size_t n_held_bytes = 0;
+    bool has_held() const { return !held.events.empty() || !held.tokens.empty(); }
   };
 
   Result<void> submit(size_t idx);
@@ -81,20 +86,23 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   void on_event(size_t idx, const EngineEvent& event);
   void begin_events(int64_t n_cached);
   void on_tokens(Choice& choice, size_t idx, const EngineEvent& event);
+  void send_piece(Choice& choice, size_t idx, ReplyPiece piece);
+  void send_held();
   void on_finished(Choice& choice, size_t idx, const EngineEvent& event);
   ReplyEnd end_of(const Choice& choice, const EngineEvent& event) const;
   void fail(const Error& error);
   void end_choice(Choice& choice, size_t idx);
   void succeed();
-  void done(std::string name, bool is_error);
+  void done(std::string name, const Error* error);
 
   ReplySetup setup_;
   std::vector<Choice> choices_;
   size_t n_ended_ = 0;
   std::optional<Error> failed_by_;  // the first reason; others may follow from it
   bool is_client_gone_ = false, is_refused_ = false, has_begun_ = false;
+  bool awaits_room_ = false;  // the exchange will tell when it has sent everything
   std::atomic<ReplyPhase> phase_ = ReplyPhase::kQueue;
-  std::atomic<int64_t> n_kept_ = 0;
+  std::atomic<int64_t> n_kept_ = 0, first_token_ns_ = 0;
   std::atomic<int> n_posted_ = 0;         // events on their way to the executor
   std::atomic<bool> is_overrun_ = false;  // some were dropped: the reply cannot end well
 };

@@ -37,4 +37,9 @@ bool ResponseStore::remove(const std::string& id, const std::string& owner) {
   return true;
 }
 
+size_t ResponseStore::n_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return n_bytes_;
+}
+
 }  // namespace roost

@@ -29,6 +29,7 @@ class ResponseStore {
   // Only the owner's own.
   std::optional<StoredResponse> find(const std::string& id, const std::string& owner);
   bool remove(const std::string& id, const std::string& owner);
+  size_t n_bytes() const;
 
  private:
   struct Entry {
@@ -39,7 +40,7 @@ class ResponseStore {
   void drop_last_locked();
 
   const size_t n_max_, n_bytes_max_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<Entry> entries_;  // the last used first
   std::unordered_map<std::string, std::list<Entry>::iterator> by_id_;
   size_t n_bytes_ = 0;

@@ -35,10 +35,11 @@ struct ServedModel {
   ReasoningBudget budget_form;  // how this model's reasoning is closed; without a bound
   SamplingDefaults defaults;
   std::optional<bool> thinking;  // the server's default; absent: the template's
-  bool has_drafter = false;
+  bool has_drafter = false, has_cache_folder = false;
   int64_t context_train = 0, n_parameters = 0, n_bytes = 0;
-  int64_t created = 0;             // Unix seconds of the start
-  std::shared_ptr<Engine> engine;  // ends before the text side
+  int64_t created = 0;                 // Unix seconds of the start
+  std::vector<int32_t> canary_tokens;  // of the canary at start
+  std::shared_ptr<Engine> engine;      // ends before the text side
 };
 
 // "roost-<version>-<first 8 digits of the digest>".

@@ -78,6 +78,23 @@ Result<void> check_body_type(const HttpRequest& request) {
   return {};
 }
 
+// Version 00 of the W3C's trace context: "00-<32 digits>-<16 digits>-<2 digits>", no id of zeros.
+bool is_traceparent(std::string_view s) {
+  if (s.size() != 55 || !s.starts_with("00-") || s[35] != '-' || s[52] != '-') return false;
+  const auto is_hex = [](std::string_view part) {
+    return part.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  };
+  const std::string_view trace = s.substr(3, 32), span = s.substr(36, 16);
+  return is_hex(trace) && is_hex(span) && is_hex(s.substr(53)) &&
+         trace.find_first_not_of('0') != std::string_view::npos &&
+         span.find_first_not_of('0') != std::string_view::npos;
+}
+
+std::string new_traceparent(Random& random) {
+  return fmt::format("00-{:016x}{:016x}-{:016x}-01", random.next_u64(), random.next_u64() | 1,
+                     random.next_u64() | 1);
+}
+
 // "localhost:8080" -> {"localhost", "8080"}; brackets stay with the host.
 std::pair<std::string, std::string> split_host(std::string_view host) {
   const size_t bracket = host.find(']');
@@ -87,6 +104,10 @@ std::pair<std::string, std::string> split_host(std::string_view host) {
 }
 
 }  // namespace
+
+bool asks_deep(const HttpRequest& request) {
+  return ("&" + request.query + "&").find("&deep=1&") != std::string::npos;
+}
 
 bool is_printable_label(std::string_view s) {
   return !s.empty() && s.size() <= limits::kLabelBytesMax &&
@@ -131,6 +152,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/apply-template", &Service::post_apply_template},
       {"GET", "/props", &Service::get_props},
       {"GET", "/requests", &Service::get_requests},
+      {"GET", "/cache", &Service::get_cache},
+      {"POST", "/cache/flush", &Service::post_cache_flush},
       {"GET", "/metrics", &Service::get_metrics},
       {"GET", "/health", &Service::get_health},
       {"GET", "/ready", &Service::get_ready},
@@ -151,7 +174,8 @@ Service::Service(ServiceOptions options, const Clock& clock, Random& random)
     : options_(std::move(options)),
       clock_(clock),
       random_(random),
-      store_(options_.stored_replies_max, limits::kStoredReplyBytesMax) {}
+      store_(options_.stored_replies_max, limits::kStoredReplyBytesMax),
+      limiter_(options_.key_limits) {}
 
 std::shared_ptr<const ServedModel> Service::model() const {
   const std::lock_guard lock(mutex_);
@@ -188,15 +212,31 @@ HttpHeaders Service::common_headers(const Call& call) const {
   out.emplace_back("X-Request-Id", call.request_id);
   const std::string ignored = ignored_header(call.notes.ignored);
   if (!ignored.empty()) out.emplace_back("X-Roost-Ignored", ignored);
-  const std::string_view trace = call.request.header("traceparent");
-  if (is_printable_label(trace)) out.emplace_back("traceparent", std::string(trace));
+  if (!call.traceparent.empty()) out.emplace_back("traceparent", call.traceparent);
+  add_cors_headers(call.request, out);
+  out.insert(out.end(), call.headers.begin(), call.headers.end());
   return out;
 }
 
-int Service::retry_after_s(Refusal refusal) const {
+// For pages of listed origins alone, and never with credentials of the browser's.
+void Service::add_cors_headers(const HttpRequest& request, HttpHeaders& headers) const {
+  const auto& allowed = options_.allowed_origins;
+  const std::string origin(request.header("origin"));
+  if (origin.empty() || std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return;
+  headers.emplace_back("Access-Control-Allow-Origin", origin);
+  headers.emplace_back("Vary", "Origin");
+  if (request.method != "OPTIONS") return;
+  headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
+  headers.emplace_back("Access-Control-Allow-Headers",
+                       "authorization, content-type, x-api-key, x-request-id, traceparent, "
+                       "anthropic-version, anthropic-beta");
+  headers.emplace_back("Access-Control-Max-Age", "600");
+}
+
+int64_t Service::retry_after_s(Refusal refusal) const {
   if (refusal != Refusal::QueueFull) return 1;
   const int64_t n = std::max<int64_t>(static_cast<int64_t>(n_running()), 1);
-  return static_cast<int>(std::clamp<int64_t>((reply_ms_ + n * 1000 - 1) / (n * 1000), 1, 60));
+  return std::clamp<int64_t>((reply_ms_ + n * 1000 - 1) / (n * 1000), 1, 60);
 }
 
 HttpResponse Service::refusal_response(const Error& error, const Call* call) const {
@@ -206,8 +246,12 @@ HttpResponse Service::refusal_response(const Error& error, const Call* call) con
   out.body = call != nullptr && call->is_messages()
                  ? anthropic_error_body(error, param, call->request_id)
                  : openai_error_body(error, param);
-  if (out.status == 429 || out.status == 503)
-    out.headers.emplace_back("Retry-After", fmt::to_string(retry_after_s(error.refusal)));
+  if (out.status == 429 || out.status == 503) {
+    const bool is_known = call != nullptr && call->retry_after_s > 0;
+    out.headers.emplace_back(
+        "Retry-After",
+        fmt::to_string(is_known ? call->retry_after_s : retry_after_s(error.refusal)));
+  }
   return out;
 }
 
@@ -236,7 +280,9 @@ void Service::answer(Call& call, HttpResponse response) {
 void Service::answer_refusal(Call& call, const Error& error) {
   log(LogLevel::kInfo, "request",
       {{"request_id", call.request_id},
+       {"trace_id", std::string(call.trace_id())},
        {"key_label", call.caller.label},
+       {"path", std::string(call.route)},
        {"status", fmt::to_string(http_status_of(error.refusal))},
        {"refusal", std::string(code_of(error.refusal))}});
   metrics_.add(Metric::kRequestsRefused, 1, label("refusal", code_of(error.refusal)));
@@ -262,7 +308,7 @@ Result<void> Service::check_origin(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (request.method != "POST" || origin.empty()) return {};
   const auto& allowed = options_.allowed_origins;
-  if (origin == fmt::format("http://{}", host)) return {};
+  if (origin == fmt::format("{}://{}", options_.is_tls ? "https" : "http", host)) return {};
   if (std::find(allowed.begin(), allowed.end(), origin) != allowed.end()) return {};
   return Error{Refusal::HttpOrigin,
                fmt::format("have {}; --allowed-origin adds one", quoted_short(origin))};
@@ -286,13 +332,21 @@ std::string_view key_of(const HttpRequest& request) {
 Result<void> Service::check_key(Call& call) const {
   if (!options_.keys) return {};
   const std::string& path = call.request.path;
-  const bool is_open = path == "/" || path == "/health" || path == "/ready" || path == "/version" ||
-                       path == "/app.js" || path == "/app.css" ||
-                       (path == "/metrics" && options_.has_open_metrics) ||
-                       call.request.method == "OPTIONS";
+  const bool is_deep = path == "/health" && asks_deep(call.request);
+  const bool is_open =
+      path == "/" || path == "/ready" || path == "/version" || (path == "/health" && !is_deep) ||
+      path == "/app.js" || path == "/app.css" || path.starts_with("/app/") ||
+      (path == "/metrics" && options_.has_open_metrics) || call.request.method == "OPTIONS";
   if (is_open) return {};
   ROOST_TRY(call.caller, options_.keys->find(key_of(call.request)));
   return {};
+}
+
+// Without keys everybody on this machine is trusted, and nobody else.
+Result<void> Service::check_admin(const Call& call) const {
+  if (options_.keys ? call.caller.is_admin : options_.is_loopback) return {};
+  return Error{Refusal::AuthForbidden,
+               options_.keys ? "an admin key is needed" : "on loopback only"};
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
@@ -302,6 +356,9 @@ void Service::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange
   call.arrived_ns = clock_.now_ns();
   const std::string_view given = call.request.header("x-request-id");
   call.request_id = is_printable_label(given) ? std::string(given) : random_base62(random_, 24);
+
+  const std::string_view trace = call.request.header("traceparent");
+  call.traceparent = is_traceparent(trace) ? std::string(trace) : new_traceparent(random_);
 
   const bool is_probe = std::find(std::begin(kProbePaths), std::end(kProbePaths),
                                   call.request.path) != std::end(kProbePaths);

@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "server/http_server.h"
+#include "server/key_limits.h"
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/reply_session.h"
@@ -30,6 +32,9 @@ struct ServiceOptions {
   std::shared_ptr<KeyRing> keys;  // null: everybody may call
   bool has_open_metrics = false;  // /metrics needs no key
   bool has_vllm_metrics = true;
+  bool is_tls = false;  // pages of the own origin come over https
+  std::map<std::string, KeyLimits> key_limits;
+  double request_timeout_s = 0;                           // of requests that name none; 0: none
   size_t stored_replies_max = limits::kStoredRepliesMax;  // 0: none
 };
 
@@ -58,9 +63,11 @@ class Service {
   struct Running {
     std::weak_ptr<ReplySession> session;
     std::shared_ptr<HttpExchange> exchange;
-    std::string request_id, reply_id, key_label;
+    std::string request_id, trace_id, reply_id, key_label;
+    std::string ignored;  // names of fields, for the log
+    uint64_t seed = 0;
     const char* dialect = "";
-    bool is_stream = false;
+    bool is_stream = false, is_background = false;
     int64_t n_prompt = 0, arrived_ns = 0;
   };
 
@@ -70,6 +77,7 @@ class Service {
   void answer_unknown_path(Call& call);
   Result<void> check_origin(const HttpRequest& request) const;
   Result<void> check_key(Call& call) const;
+  Result<void> check_admin(const Call& call) const;
   std::shared_ptr<const ServedModel> model() const;
   Result<std::shared_ptr<const ServedModel>> model_for_work() const;
   // The model, and the body is JSON.
@@ -78,13 +86,17 @@ class Service {
   // service_utility.cc
   void get_page(Call& call);
   void get_health(Call& call);
+  void run_deep_check(Call& call, const std::shared_ptr<const ServedModel>& served);
   void get_ready(Call& call);
   void get_version(Call& call);
   void get_models(Call& call);
   void get_model(Call& call, std::string_view id);
   void get_metrics(Call& call);
+  void measure_engine(const ServedModel& served);
   void get_props(Call& call);
   void get_requests(Call& call);
+  void get_cache(Call& call);
+  void post_cache_flush(Call& call);
   void post_tokenize(Call& call);
   void post_detokenize(Call& call);
   void post_apply_template(Call& call);
@@ -113,6 +125,8 @@ class Service {
   Result<void> admit_responses(Call& call);
   Result<Job> chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
                        const ChatRequest& request);
+  Result<void> begin_limited(Call& call);
+  static Running running_of(const Call& call, const Job& job, const ReplyHead& head);
   Result<void> admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job);
   ReplyHead head_of(Call& call, const ServedModel& served, const Job& job);
   std::vector<ChoiceSetup> choices_of(const ServedModel& served, const Job& job,
@@ -122,9 +136,12 @@ class Service {
   void answer_refusal(Call& call, const Error& error);
   HttpResponse refusal_response(const Error& error, const Call* call) const;
   HttpHeaders common_headers(const Call& call) const;
-  int retry_after_s(Refusal refusal) const;
+  void add_cors_headers(const HttpRequest& request, HttpHeaders& headers) const;
+  int64_t retry_after_s(Refusal refusal) const;
   void note_running(uint64_t session_id, Running running);
   void forget(uint64_t session_id);
+  void log_reply(const Running& running, const ReplyOutcome& outcome) const;
+  void warn_of_ignored(const std::vector<std::string>& pointers);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
   bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
 
@@ -133,6 +150,7 @@ class Service {
   Random& random_;
   Metrics metrics_;
   ResponseStore store_;
+  KeyLimiter limiter_;
   std::function<size_t()> n_connections_;
   std::atomic<uint16_t> port_ = 0;
   std::atomic<bool> is_draining_ = false;
@@ -141,6 +159,7 @@ class Service {
   mutable std::mutex mutex_;  // of the model and the replies in work
   std::shared_ptr<const ServedModel> model_;
   std::map<uint64_t, Running> running_;
+  std::set<std::string> warned_of_;  // names of ignored fields
   std::atomic<uint64_t> next_session_id_ = 0;
 };
 

@@ -15,10 +15,14 @@ struct Service::Call {
   HttpRequest request;
   std::shared_ptr<HttpExchange> exchange;
   std::string request_id;
+  std::string traceparent;  // the client's when it is valid, else made here
   Caller caller;
   ParseNotes notes;
   std::string_view route = "(unknown)";  // the pattern of its path, for the metrics
   int64_t arrived_ns = 0;
+  std::string_view trace_id() const { return std::string_view(traceparent).substr(3, 32); }
+  HttpHeaders headers;        // further ones of its answer
+  int64_t retry_after_s = 0;  // known better than by the refusal; 0: not known
 
   // Errors of these paths have another shape.
   bool is_messages() const { return request.path.starts_with("/v1/messages"); }
@@ -46,6 +50,7 @@ struct Service::Job {
   std::function<std::unique_ptr<ReplyCodec>(ReplyHead)> make_codec;
 };
 
+bool asks_deep(const HttpRequest& request);  // of /health
 bool is_printable_label(std::string_view s);
 std::string percent_decoded(std::string_view s);
 HttpResponse json_response(int status, const json::Value& body);

@@ -28,6 +28,18 @@ double seconds_between(int64_t from_ns, int64_t to_ns) {
   return from_ns == 0 || to_ns <= from_ns ? 0 : static_cast<double>(to_ns - from_ns) / 1e9;
 }
 
+// The last parts of pointers, with commas between: what the log may say of a body.
+std::string names_of(const std::vector<std::string>& pointers) {
+  constexpr size_t kBytesMax = 256;
+  std::string out;
+  for (const std::string& pointer : pointers) {
+    if (out.size() > kBytesMax) break;
+    if (!out.empty()) out += ',';
+    out += pointer.substr(pointer.rfind('/') + 1, limits::kLabelBytesMax);
+  }
+  return out;
+}
+
 const char* name_of(ReplyPhase phase) {
   switch (phase) {
     case ReplyPhase::kQueue:
@@ -202,8 +214,8 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
     work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
-    if (fields.timeout_s)
-      work.deadline_ns = head.arrived_ns + static_cast<int64_t>(*fields.timeout_s * 1e9);
+    const double timeout_s = fields.timeout_s.value_or(options_.request_timeout_s);
+    if (timeout_s > 0) work.deadline_ns = head.arrived_ns + static_cast<int64_t>(timeout_s * 1e9);
     if (fields.reasoning_budget && job.finds_markers) {
       work.budget = served.budget_form;
       work.budget.n_tokens = *fields.reasoning_budget;
@@ -216,6 +228,33 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
   return out;
 }
 
+// Counts the request against its key's limits; from here on its end must be told to the limiter.
+Result<void> Service::begin_limited(Call& call) {
+  const std::optional<KeyLimiter::Refused> refused =
+      limiter_.begin(call.caller.label, call.arrived_ns);
+  call.headers = limiter_.headers(call.caller.label, call.arrived_ns);
+  if (!refused) return {};
+  call.retry_after_s = refused->retry_after_s;
+  return Error{Refusal::RateLimited, refused->detail};
+}
+
+Service::Running Service::running_of(const Call& call, const Job& job, const ReplyHead& head) {
+  Running running;
+  running.exchange = call.exchange;
+  running.request_id = call.request_id;
+  running.trace_id = std::string(call.trace_id());
+  running.seed = head.seeds.front();
+  running.ignored = names_of(call.notes.ignored);
+  running.reply_id = head.id;
+  running.key_label = call.caller.label;
+  running.dialect = job.dialect;
+  running.is_stream = job.is_stream;
+  running.is_background = job.fields.is_background;
+  running.n_prompt = head.n_prompt_tokens();
+  running.arrived_ns = call.arrived_ns;
+  return running;
+}
+
 Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job) {
   if (!is_printable_label(call.request.header("x-request-id")) &&
       is_printable_label(job.fields.request_id))
@@ -224,23 +263,20 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
     ROOST_TRY_DO(
         check_prompt_fits(static_cast<int64_t>(prompt.size()), served->engine->context_max()));
   call.notes.param = job.fields.output.path;
+  const int64_t compiling_ns = clock_.now_ns();
   ROOST_TRY(job.grammar, served->grammars->use_of(job.fields.output, job.starts_in_reasoning));
+  if (job.grammar)
+    metrics_.observe(Metric::kGrammarCompile, seconds_between(compiling_ns, clock_.now_ns()));
   call.notes.param.clear();
+  ROOST_TRY_DO(begin_limited(call));
   ReplyHead head = head_of(call, *served, job);
   // Prefixes are shared within one key and one salt.
   const std::string salt = call.caller.label + '\n' + job.fields.cache_salt;
   if (salt.size() > 1) job.cache_salt = xxh3_128(std::as_bytes(std::span(salt)), 0);
 
   const uint64_t session_id = next_session_id_++;
-  Running running;
-  running.exchange = call.exchange;
-  running.request_id = call.request_id;
-  running.reply_id = head.id;
-  running.key_label = call.caller.label;
-  running.dialect = job.dialect;
-  running.is_stream = job.is_stream;
-  running.n_prompt = head.n_prompt_tokens();
-  running.arrived_ns = call.arrived_ns;
+  Running running = running_of(call, job, head);
+  warn_of_ignored(call.notes.ignored);
 
   ReplySetup setup;
   setup.model = served;
@@ -278,7 +314,10 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   // Listed first: the reply may be over before start returns.
   note_running(session_id, std::move(running));
   Result<void> started = session->start();
-  if (!started) forget(session_id);
+  if (!started) {
+    forget(session_id);
+    limiter_.end(call.caller.label, 0);
+  }
   return started;
 }
 
@@ -348,6 +387,15 @@ void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arri
   metrics.observe(Metric::kDecode, decode);
   metrics.observe(Metric::kInference, seconds_between(f.started_ns, f.finished_ns));
   if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
+  const DraftFigures& drafts = f.drafts;
+  metrics.add(Metric::kDraftRounds, static_cast<double>(drafts.n_rounds));
+  metrics.add(Metric::kPlainRounds, static_cast<double>(drafts.n_plain_steps));
+  metrics.add(Metric::kDraftTokens, static_cast<double>(drafts.n_drafted));
+  metrics.add(Metric::kAcceptedTokens, static_cast<double>(drafts.n_accepted));
+  for (size_t i = 0; i < drafts.accepted_at.size(); ++i)
+    if (drafts.drafted_at[i] > 0)
+      metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]),
+                  label("position", fmt::to_string(i)));
 }
 
 }  // namespace
@@ -383,16 +431,31 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
   metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
   metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
 
+  if (!outcome.choices.empty()) {
+    const EngineEvent& end = outcome.choices.front().end.finished;
+    reply_ms_ = (reply_ms_ * 7 + ms_between(end.submitted_ns, end.finished_ns)) / 8;
+  }
+  log_reply(running, outcome);
+  forget(session_id);
+  limiter_.end(running.key_label, totals.n_prompt + totals.n_reply);
+}
+
+// One line for each request that was admitted; those that were refused have theirs.
+void Service::log_reply(const Running& running, const ReplyOutcome& outcome) const {
+  const Totals totals = totals_of(outcome.choices);
   const EngineEvent end =
       outcome.choices.empty() ? EngineEvent() : outcome.choices.front().end.finished;
   const std::string digest =
       outcome.choices.empty() ? "" : token_sha256(outcome.choices.front().machine->token_ids());
-  reply_ms_ = (reply_ms_ * 7 + ms_between(end.submitted_ns, end.finished_ns)) / 8;
+  const bool is_refused = outcome.is_error && !running.is_stream;
   log(LogLevel::kInfo, "request",
       {{"request_id", running.request_id},
+       {"trace_id", running.trace_id},
        {"key_label", running.key_label},
        {"dialect", running.dialect},
        {"stream", running.is_stream ? "1" : "0"},
+       {"status", is_refused ? fmt::to_string(outcome.status) : "200"},
+       {"refusal", outcome.is_error ? outcome.name : ""},
        {"finish_detail", outcome.name},
        {"prompt_tokens", fmt::to_string(totals.n_prompt)},
        {"cached_tokens", fmt::to_string(totals.n_cached)},
@@ -404,8 +467,25 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
        {"decode_ms", fmt::to_string(ms_between(end.first_token_ns, end.finished_ns))},
        {"ttft_ms", fmt::to_string(ms_between(running.arrived_ns, end.first_token_ns))},
        {"gap_max_ms", fmt::to_string(end.gap_max_ns / 1'000'000)},
-       {"token_sha256", digest.substr(0, 12)}});
-  forget(session_id);
+       {"rounds", fmt::to_string(end.drafts.n_rounds + end.drafts.n_plain_steps)},
+       {"drafted", fmt::to_string(end.drafts.n_drafted)},
+       {"accepted", fmt::to_string(end.drafts.n_accepted)},
+       {"seed", fmt::to_string(running.seed)},
+       {"token_sha256", digest.substr(0, 12)},
+       {"ignored", running.ignored}});
+}
+
+// Once for each name in the life of the process; no more of them than a log should hold.
+void Service::warn_of_ignored(const std::vector<std::string>& pointers) {
+  constexpr size_t kNamesMax = 256;
+  for (const std::string& pointer : pointers) {
+    const std::string name = pointer.substr(pointer.rfind('/') + 1, limits::kLabelBytesMax);
+    {
+      const std::lock_guard lock(mutex_);
+      if (warned_of_.size() >= kNamesMax || !warned_of_.insert(name).second) continue;
+    }
+    log(LogLevel::kWarning, "ignored_field", {{"name", name}});
+  }
 }
 
 }  // namespace roost

@@ -334,11 +334,16 @@ TEST_F(ServiceTest, request_ids_and_ignored_fields_come_back) {
   EXPECT_EQ(own->header("X-Request-Id"), "from-body");
   EXPECT_EQ(own->header("X-Roost-Ignored"), "/messages/0/name,/user,/odd%2C%20key%20%C3%A9");
   http.headers.emplace_back("x-request-id", "from-header");
-  http.headers.emplace_back("traceparent", "00-1-2-01");
+  const char* kTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  http.headers.emplace_back("traceparent", kTrace);
   const auto given = send(http);
   given->wait();
   EXPECT_EQ(given->header("X-Request-Id"), "from-header");
-  EXPECT_EQ(given->header("traceparent"), "00-1-2-01");
+  EXPECT_EQ(given->header("traceparent"), kTrace);
+  http.headers.back().second = "00-1-2-01";
+  const auto made = send(http);
+  made->wait();
+  EXPECT_EQ(made->header("traceparent").size(), std::string(kTrace).size());
   EXPECT_EQ(get("/health")->header("X-Request-Id").size(), 24u);
 }
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "server/anthropic_messages.h"
+#include "server/canary.h"
 #include "server/chat_messages.h"
 #include "server/generation_fields.h"
 #include "server/model_list.h"
@@ -43,8 +45,28 @@ void Service::get_page(Call& call) {
 
 void Service::get_health(Call& call) {
   if (is_draining_) return answer(call, json_response(503, status_object("draining")));
-  if (!model()) return answer(call, json_response(503, status_object("loading")));
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!served) return answer(call, json_response(503, status_object("loading")));
+  if (asks_deep(call.request)) return run_deep_check(call, served);
   answer(call, json_response(200, status_object("ok")));
+}
+
+// Answers when the canary has run; the engine's thread only hands over.
+void Service::run_deep_check(Call& call, const std::shared_ptr<const ServedModel>& served) {
+  const auto waiting = std::make_shared<Call>(call);
+  run_canary(
+      *served->engine, served->tokenizer, [this, waiting, served](const Result<CanaryReply>& seen) {
+        waiting->exchange->post([this, waiting, served, seen] {
+          if (!seen) return answer_refusal(*waiting, seen.error());
+          if (seen->tokens == served->canary_tokens)
+            return answer(*waiting, json_response(200, status_object("ok")));
+          metrics_.add(Metric::kCanaryFailures, 1);
+          answer_refusal(*waiting,
+                         Error{Refusal::CanaryFailed,
+                               fmt::format("want {}, have {}", token_sha256(served->canary_tokens),
+                                           token_sha256(seen->tokens))});
+        });
+      });
 }
 
 void Service::get_ready(Call& call) {
@@ -82,30 +104,65 @@ void Service::get_model(Call& call, std::string_view id) {
 
 void Service::get_metrics(Call& call) {
   const std::shared_ptr<const ServedModel> served = model();
-  if (served) {
-    const Engine::Counts counts = served->engine->counts();
-    metrics_.set(Metric::kRequestsRunning, counts.n_running);
-    metrics_.set(Metric::kRequestsWaiting, counts.n_waiting);
-    const int32_t n_held = counts.n_pages - counts.n_free_pages;
-    metrics_.set(Metric::kKvPagesUsed,
-                 counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
-    metrics_.set(Metric::kPreemptions, static_cast<double>(counts.n_suspended));
-    const MemoryPlan& plan = served->engine->memory_plan();
-    const std::pair<const char*, size_t> kinds[] = {
-        {"weights", plan.weights_mapped + plan.weights_owned},
-        {"kv", plan.pages},
-        {"snapshots", plan.slots},
-        {"scratch", plan.scratch + plan.workspace}};
-    for (const auto& [kind, n_bytes] : kinds)
-      metrics_.set(Metric::kMemoryBytes, static_cast<double>(n_bytes), label("kind", kind));
-    metrics_.set(Metric::kBuildInfo, 1,
-                 label("version", kVersion) + "," + label("backend", served->engine->backend()));
-  }
+  if (served) measure_engine(*served);
   if (n_connections_) metrics_.set(Metric::kConnections, static_cast<double>(n_connections_()));
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = metrics_.text(served ? served->ids.front() : "", options_.has_vllm_metrics);
   answer(call, std::move(response));
+}
+
+// What is counted elsewhere, as it is now.
+void Service::measure_engine(const ServedModel& served) {
+  const Engine::Counts counts = served.engine->counts();
+  const auto set = [this](Metric metric, auto value, const std::string& labels = "") {
+    metrics_.set(metric, static_cast<double>(value), labels);
+  };
+  set(Metric::kRequestsRunning, counts.n_running);
+  int64_t n_background = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, running] : running_) {
+      const std::shared_ptr<ReplySession> session = running.session.lock();
+      n_background += running.is_background && session && session->phase() == ReplyPhase::kQueue;
+    }
+  }
+  n_background = std::min<int64_t>(n_background, counts.n_waiting);
+  set(Metric::kRequestsWaiting, counts.n_waiting - n_background, label("class", "normal"));
+  set(Metric::kRequestsWaiting, n_background, label("class", "background"));
+  const int32_t n_held = counts.n_pages - counts.n_free_pages;
+  set(Metric::kKvPagesUsed, counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
+  set(Metric::kPreemptions, counts.n_suspended);
+  metrics_.set_counted(Metric::kStepTokens, counts.step_rows.n, counts.step_rows.sum);
+  metrics_.set_counted(Metric::kGrammarMask, counts.mask_seconds.n, counts.mask_seconds.sum);
+  set(Metric::kSnapshots, counts.n_kept_snapshots, label("place", "ram"));
+  set(Metric::kSnapshots, counts.n_cache_files, label("place", "disk"));
+  const std::pair<const char*, int64_t> events[] = {{"saved", counts.n_saved_snapshots},
+                                                    {"restored", counts.n_restored_snapshots},
+                                                    {"evicted", counts.n_evicted_snapshots},
+                                                    {"rejected", counts.n_rejected_snapshots}};
+  for (const auto& [event, n] : events) set(Metric::kSnapshotEvents, n, label("event", event));
+  set(Metric::kDiskCacheBytes, counts.n_cache_file_bytes);
+  set(Metric::kDiskCacheErrors, counts.n_cache_files_skipped, label("op", "read"));
+  set(Metric::kDiskCacheErrors, counts.n_cache_write_failures, label("op", "write"));
+  const MemoryPlan& plan = served.engine->memory_plan();
+  // Taken whole at start, so that a limit is what is used.
+  const std::pair<const char*, size_t> kinds[] = {
+      {"weights", plan.weights_mapped + plan.weights_owned},
+      {"kv", plan.pages},
+      {"snapshots", plan.slots + plan.snapshots},
+      {"scratch", plan.scratch + plan.workspace}};
+  for (const auto& [kind, n_bytes] : kinds) {
+    set(Metric::kMemoryBytes, n_bytes, label("kind", kind));
+    set(Metric::kMemoryLimit, n_bytes, label("kind", kind));
+  }
+  set(Metric::kMemoryBytes, served.grammars->n_bytes(), label("kind", "grammar"));
+  set(Metric::kMemoryLimit, limits::kGrammarCacheBytes, label("kind", "grammar"));
+  set(Metric::kMemoryBytes, store_.n_bytes(), label("kind", "replies"));
+  set(Metric::kMemoryLimit, limits::kStoredReplyBytesMax, label("kind", "replies"));
+  set(Metric::kBuildInfo, 1,
+      label("version", kVersion) + "," + label("backend", served.engine->backend()) + "," +
+          label("drafter", served.has_drafter ? "dflash" : "none"));
 }
 
 void Service::get_props(Call& call) {
@@ -114,7 +171,9 @@ void Service::get_props(Call& call) {
   answer(call,
          json_response(200, props_of(*served, {.queue_max = options_.queue_max,
                                                .has_keys = options_.keys != nullptr,
-                                               .n_stored_max = options_.stored_replies_max})));
+                                               .is_tls = options_.is_tls,
+                                               .n_stored_max = options_.stored_replies_max,
+                                               .request_timeout_s = options_.request_timeout_s})));
 }
 
 // ---- Requests in work
@@ -139,6 +198,10 @@ void Service::get_requests(Call& call) {
       one.set("phase", json::Value::string(kPhases[static_cast<size_t>(session->phase())]));
       one.set("prompt_tokens", json::Value::integer(running.n_prompt));
       one.set("completion_tokens", json::Value::integer(session->n_kept()));
+      const double decoding_s = static_cast<double>(now - session->first_token_ns()) / 1e9;
+      if (session->first_token_ns() > 0 && decoding_s > 0)
+        one.set("tokens_per_second",
+                json::Value::real(static_cast<double>(session->n_kept()) / decoding_s));
       one.set("age_ms", json::Value::integer((now - running.arrived_ns) / 1'000'000));
       list.push(std::move(one));
     }
@@ -157,6 +220,55 @@ void Service::get_requests(Call& call) {
   out.set("requests", std::move(list));
   answer(call, json_response(200, out));
 }
+
+// ---- Prefix cache
+// ---------------------------------------------------------------------------------
+
+void Service::get_cache(Call& call) {
+  if (const Result<void> admin = check_admin(call); !admin)
+    return answer_refusal(call, admin.error());
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
+  const Engine::Counts counts = served->engine->counts();
+  json::Value out = json::Value::object();
+  const auto set = [&](const char* name, int64_t n) { out.set(name, json::Value::integer(n)); };
+  set("pages", counts.n_pages);
+  set("pages_free", counts.n_free_pages - counts.n_cached_pages);
+  set("pages_cached", counts.n_cached_pages);
+  set("pages_held", counts.n_pages - counts.n_free_pages);
+  set("pages_evicted", counts.n_evicted_pages);
+  set("snapshots", counts.n_kept_snapshots);
+  set("snapshots_max", counts.n_snapshots);
+  set("snapshots_saved", counts.n_saved_snapshots);
+  set("snapshots_restored", counts.n_restored_snapshots);
+  set("snapshots_evicted", counts.n_evicted_snapshots);
+  set("prompt_tokens", counts.n_prompt_tokens);
+  set("cached_tokens", counts.n_cached_tokens);
+  set("files", counts.n_cache_files);
+  set("file_bytes", counts.n_cache_file_bytes);
+  set("files_skipped", counts.n_cache_files_skipped);
+  answer(call, json_response(200, out));
+}
+
+// Answers when the engine has done it, between two steps.
+void Service::post_cache_flush(Call& call) {
+  if (const Result<void> admin = check_admin(call); !admin)
+    return answer_refusal(call, admin.error());
+  const Result<std::shared_ptr<const ServedModel>> served = model_for_work();
+  if (!served) return answer_refusal(call, served.error());
+  const auto waiting = std::make_shared<Call>(call);
+  (*served)->engine->flush_prefixes([this, waiting] {
+    waiting->exchange->post([this, waiting] {
+      HttpResponse response;
+      response.status = 204;
+      response.content_type.clear();
+      answer(*waiting, std::move(response));
+    });
+  });
+}
+
+// ---- Requests in work, ended
+// ----------------------------------------------------------------------
 
 void Service::cancel_request(Call& call, std::string_view id) {
   const bool is_found = cancel_where(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -71,6 +72,12 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     is_draining_ = true;
   }
+
+  void flush_prefixes(std::function<void()> done) override {
+    ++n_flushes_;
+    done();
+  }
+  int n_flushes() const { return n_flushes_; }
 
   int64_t context_max() const override { return options_.context_max; }
   const MemoryPlan& memory_plan() const override { return plan_; }
@@ -246,6 +253,7 @@ class FakeEngine final : public Engine {
   EngineRequest last_request_;
   RequestId n_requests_ = 0;
   size_t n_ended_by_cancel_ = 0;
+  std::atomic<int> n_flushes_ = 0;
   bool is_held_ = false, is_draining_ = false, is_ending_ = false;
   std::thread thread_;
 };

@@ -49,6 +49,26 @@ class FakeExchange final : public HttpExchange {
     gone_ = std::move(callback);
   }
 
+  size_t n_unsent() const override {
+    const std::lock_guard lock(mutex_);
+    return n_unsent_;
+  }
+  void on_sent(std::function<void()> callback) override {
+    const std::lock_guard lock(mutex_);
+    sent_ = std::move(callback);
+  }
+
+  // The client reads so slowly that this much waits; 0: everything has been sent.
+  void set_unsent(size_t n) {
+    std::function<void()> callback;
+    {
+      const std::lock_guard lock(mutex_);
+      n_unsent_ = n;
+      if (n == 0) callback = std::exchange(sent_, nullptr);
+    }
+    if (callback) post(std::move(callback));
+  }
+
   // The client goes.
   void go() {
     post([this] {
@@ -162,12 +182,13 @@ class FakeExchange final : public HttpExchange {
   }
 
   const std::shared_ptr<Executor> executor_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   HttpResponse response_;
   std::function<std::string()> idle_;
   bool is_complete_ = false, keeps_connection_ = true;
-  std::function<void()> gone_;
+  std::function<void()> gone_, sent_;
+  size_t n_unsent_ = 0;
 };
 
 }  // namespace roost
