@@ -12,20 +12,6 @@ namespace roost {
 
 namespace {
 
-struct CommandName {
-  Command command;
-  const char* name;
-  const char* help;
-};
-
-constexpr CommandName kCommands[] = {
-    {kServe, "serve", "answer over HTTP"},
-    {kRun, "run", "one reply on stdout, or a chat in the terminal"},
-    {kBench, "bench", "prompt and decode speed as shares of what the machine can do"},
-    {kInspect, "inspect", "what is in a checkpoint, and which kernels will run"},
-    {kSynth, "synth", "a random checkpoint of a published geometry"},
-};
-
 void add_flag(CLI::App& app, const char* spelling, bool& field, const char*, const char* help) {
   app.add_flag(spelling, field, help);
 }
@@ -46,6 +32,27 @@ void add_flags(CLI::App& app, Command command, Flags& flags) {
 #undef ROOST_FLAG
 }
 
+// The command with its arguments and flags. roost bench has a command of its own below it.
+CLI::App& add_command(CLI::App& app, const CommandName& command, CommandLine& out) {
+  CLI::App* sub = app.add_subcommand(command.name, command.help);
+  if (command.command == kSynth) {
+    sub->add_option("SHAPE", out.shape, "ornith-122b, 35b-a3b, 27b or tiny")->required();
+    sub->add_option("DIR", out.model, "folder of the new checkpoint")->required();
+  } else if (command.command == kCompletion) {
+    sub->add_option("SHELL", out.shape, "bash, zsh or fish")->required();
+  } else if (command.command != kMan) {
+    CLI::Option* model = sub->add_option(command.argument, out.model, command.argument_help);
+    // Or the name of the command below it.
+    if (command.command != kBench) model->required();
+  }
+  add_flags(*sub, command.command, out.flags);
+  sub->final_callback([&out, &command] {
+    if (command.command == kBench && out.command == kBenchServe) return;
+    out.command = command.command;
+  });
+  return *sub;
+}
+
 // Every flag of the command with its value, as --config reads it.
 std::string config_text(const CLI::App& serve) {
   std::string out = "[serve]\n";
@@ -61,6 +68,33 @@ std::string config_text(const CLI::App& serve) {
 
 }  // namespace
 
+std::span<const CommandName> commands() {
+  static constexpr CommandName kCommands[] = {
+      {kServe, "serve", "answer over HTTP", "MODEL", "folder of a checkpoint, as published"},
+      {kRun, "run", "one reply on stdout, or a chat in the terminal", "MODEL",
+       "folder of a checkpoint, as published"},
+      {kBench, "bench", "prompt and decode speed as shares of what the machine can do", "MODEL",
+       "folder of a checkpoint, or synth:SHAPE: random weights, made in place"},
+      {kBenchServe, "serve", "load over HTTP on a server", "TARGET",
+       "address of a running server, http://127.0.0.1:8080, or a folder that is served for each "
+       "run"},
+      {kInspect, "inspect", "what is in a checkpoint, and which kernels will run", "MODEL",
+       "folder of a checkpoint, as published"},
+      {kSynth, "synth", "a random checkpoint of a published geometry", "SHAPE DIR",
+       "one of ornith-122b, 35b-a3b, 27b, tiny, and the folder of the new checkpoint"},
+      {kCompletion, "completion", "completions for a shell, on stdout", "SHELL",
+       "bash, zsh or fish"},
+      {kMan, "man", "the man page, on stdout", "", ""},
+  };
+  return kCommands;
+}
+
+const CommandName& command_of(Command command) {
+  const auto all = commands();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const CommandName& one) { return one.command == command; });
+}
+
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   CommandLine out;
   CLI::App app("A local inference server for the Qwen3.5 family.", "roost");
@@ -70,26 +104,15 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);  // an unknown flag in it is refused
   bool prints_config = false;
   CLI::App* serve = nullptr;
-  for (const CommandName& command : kCommands) {
-    CLI::App* sub = app.add_subcommand(command.name, command.help);
-    if (command.command == kSynth) {
-      sub->add_option("SHAPE", out.shape, "ornith-122b, 35b-a3b, 27b or tiny")->required();
-      sub->add_option("DIR", out.model, "folder of the new checkpoint")->required();
-    } else {
-      const char* help =
-          command.command == kBench
-              ? "folder of a checkpoint, or synth:SHAPE: random weights, made in place"
-              : "folder of a checkpoint, as published";
-      sub->add_option("MODEL", out.model, help)->required();
-    }
-    add_flags(*sub, command.command, out.flags);
-    if (command.command == kServe) {
-      sub->allow_config_extras(CLI::config_extras_mode::error);
-      sub->fallthrough();  // --config belongs to the program
-      sub->add_flag("--print-config", prints_config, "print the flags as such a file, and end");
-      serve = sub;
-    }
-    sub->callback([&out, &command] { out.command = command.command; });
+  for (const CommandName& command : commands()) {
+    if (command.command == kBenchServe) continue;
+    CLI::App& sub = add_command(app, command, out);
+    if (command.command == kBench) add_command(sub, command_of(kBenchServe), out);
+    if (command.command != kServe) continue;
+    sub.allow_config_extras(CLI::config_extras_mode::error);
+    sub.fallthrough();  // --config belongs to the program
+    sub.add_flag("--print-config", prints_config, "print the flags as such a file, and end");
+    serve = &sub;
   }
   try {
     app.parse(argc, argv);
@@ -105,6 +128,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::Error& error) {
     return Error{Refusal::FlagValue, error.what()};
   }
+  if (!out.text_to_print && out.command == kBench && out.model.empty())
+    return Error{Refusal::FlagValue, "MODEL is required"};
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,26 @@
 
 namespace roost {
 
-enum Command : unsigned { kServe = 1, kRun = 2, kBench = 4, kInspect = 8, kSynth = 16 };
+enum Command : unsigned {
+  kServe = 1,
+  kRun = 2,
+  kBench = 4,
+  kInspect = 8,
+  kSynth = 16,
+  kBenchServe = 32,  // "bench serve"
+  kCompletion = 64,
+  kMan = 128
+};
+
+struct CommandName {
+  Command command;
+  const char* name;
+  const char* help;
+  const char* argument;  // as help spells it
+  const char* argument_help;
+};
+std::span<const CommandName> commands();
+const CommandName& command_of(Command command);
 
 struct Flags {
 #define ROOST_FLAG(commands, field, type, initial, spelling, value, help) type field = initial;
@@ -21,7 +41,7 @@ struct Flags {
 struct CommandLine {
   Command command = kServe;
   std::string model;  // a folder; synth: where the checkpoint goes
-  std::string shape;  // synth only
+  std::string shape;  // of synth, or the shell of completion
   Flags flags;
   std::optional<std::string> text_to_print;  // help or version was asked for: print it and end
 };

@@ -5,8 +5,10 @@
 #include <map>
 
 #include "apps/bench.h"
+#include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/engine_options.h"
+#include "apps/flag_pages.h"
 #include "apps/inspect.h"
 #include "apps/run.h"
 #include "apps/serve.h"
@@ -19,7 +21,7 @@ namespace {
 
 constexpr int kExitBadCommandLine = 2;
 
-Result<void> apply_log_level(const CommandLine& line) {
+Result<void> apply_log_flags(const CommandLine& line) {
   const std::map<std::string, LogLevel> levels = {
       {"", line.command == kServe ? LogLevel::kInfo : LogLevel::kWarning},
       {"error", LogLevel::kError},
@@ -30,6 +32,9 @@ Result<void> apply_log_level(const CommandLine& line) {
   if (level == levels.end())
     return Error{Refusal::FlagValue, "--log-level: want error, warning, info or debug"};
   set_log_level(level->second);
+  if (line.flags.log_format != "text" && line.flags.log_format != "json")
+    return Error{Refusal::FlagValue, "--log-format: want text or json"};
+  set_log_format(line.flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   return {};
 }
 
@@ -80,6 +85,16 @@ int run_synth_of(const CommandLine& line) {
   return run_synth(options);
 }
 
+int print_completion(const std::string& shell) {
+  const Result<std::string> script = completion_script(shell);
+  if (!script) {
+    fmt::print(stderr, "roost: {}\n", to_string(script.error()));
+    return kExitBadCommandLine;
+  }
+  fmt::print("{}", *script);
+  return 0;
+}
+
 int run_program(int argc, char** argv) {
   const Result<CommandLine> line = parse_command_line(argc, argv);
   if (!line) {
@@ -90,8 +105,8 @@ int run_program(int argc, char** argv) {
     fmt::print("{}", *line->text_to_print);
     return 0;
   }
-  if (const Result<void> level = apply_log_level(*line); !level) {
-    fmt::print(stderr, "roost: {}\n", to_string(level.error()));
+  if (const Result<void> applied = apply_log_flags(*line); !applied) {
+    fmt::print(stderr, "roost: {}\n", to_string(applied.error()));
     return kExitBadCommandLine;
   }
   switch (line->command) {
@@ -101,6 +116,13 @@ int run_program(int argc, char** argv) {
       return run_run(*line);
     case kBench:
       return run_bench_of(*line);
+    case kBenchServe:
+      return run_bench_serve(*line);
+    case kCompletion:
+      return print_completion(line->shape);
+    case kMan:
+      fmt::print("{}", man_page());
+      return 0;
     case kInspect:
       return run_inspect_of(*line);
     case kSynth:
