@@ -9,7 +9,8 @@ import { element, rendered } from "/app/text.js";
 const find = (id) => document.getElementById(id);
 const store = new Store();
 const settings = new Settings(find("settings-form"));
-const live = new Live({ charts: find("charts"), state: find("live-state"), requests: find("requests") });
+const live = new Live({ charts: find("charts"), state: find("live-state"), requests: find("requests"),
+  totals: find("totals") });
 let running = null;   // {controller, turn} of the reply under way
 let pictures = [];    // data URLs of the message being written
 let retryAt = 0;
@@ -40,42 +41,53 @@ function messagesOf(turns) {
   return out;
 }
 
-function figuresOf(turn) {
+// A line of what matters, and behind it everything that the server told of the reply.
+function figuresView(turn) {
   const { usage, timings, roost } = turn;
-  if (!usage) return "";
-  const parts = [`${usage.prompt_tokens} in`];
+  const ms = (value) => value >= 1000 ? `${(value / 1000).toFixed(1)} s` : `${Math.round(value)} ms`;
+  const rate = (value) => `${value.toFixed(1)} tokens/s`;
   const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  if (cached) parts.push(`${cached} reused`);
-  parts.push(`${usage.completion_tokens} out`);
-  if (roost?.ttft_ms !== undefined) parts.push(`first after ${Math.round(roost.ttft_ms)} ms`);
-  if (roost?.queue_ms > 1) parts.push(`waited ${Math.round(roost.queue_ms)} ms`);
-  if (timings?.prompt_per_second) parts.push(`reads ${timings.prompt_per_second.toFixed(1)}/s`);
-  if (timings?.predicted_per_second) parts.push(`writes ${timings.predicted_per_second.toFixed(1)}/s`);
-  if (roost?.accept_length) parts.push(`accept length ${roost.accept_length.toFixed(2)}`);
-  if (roost?.finish_detail) parts.push(roost.finish_detail);
-  if (roost?.seed !== undefined) parts.push(`seed ${roost.seed}`);
-  return parts.join(" · ");
+  const rows = [["Prompt", `${usage.prompt_tokens} tokens`], ["Reused", `${cached} tokens`],
+    ["Reply", `${usage.completion_tokens} tokens`]];
+  const add = (name, value, print = String) => {
+    if (value !== undefined && value !== null) rows.push([name, print(value)]);
+  };
+  add("First token after", roost?.ttft_ms, ms);
+  add("Waited in the queue", roost?.queue_ms, ms);
+  add("Reading", timings?.prompt_per_second, rate);
+  add("Writing", timings?.predicted_per_second, rate);
+  add("Accept length", roost?.accept_length, (value) => value.toFixed(2));
+  add("Ended by", roost?.finish_detail);
+  add("Seed", roost?.seed);
+  const short = [`${usage.completion_tokens} tokens`];
+  if (timings?.predicted_per_second) short.push(`${timings.predicted_per_second.toFixed(1)}/s`);
+  if (roost?.ttft_ms !== undefined) short.push(`first after ${ms(roost.ttft_ms)}`);
+  if (cached) short.push(`${cached} reused`);
+  const list = element("dl", {}, ...rows.map(([name, value]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  if (roost?.accepted_per_position?.length)
+    list.append(element("div", {}, element("dt", {}, "Guesses that held, by place"),
+      element("dd", {}, acceptBars(roost.accepted_per_position))));
+  return element("details", { class: "figures" }, element("summary", {}, short.join(" · ")), list);
 }
 
 // Bars of drafted tokens accepted per position, as text for those who cannot see them.
 function acceptBars(perPosition) {
-  if (!perPosition?.length) return [];
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "bars");
   svg.setAttribute("viewBox", `0 0 ${perPosition.length * 10} 30`);
   svg.setAttribute("width", perPosition.length * 10);
-  svg.setAttribute("height", 30);
-  svg.setAttribute("preserveAspectRatio", "xMinYMax");
+  svg.setAttribute("preserveAspectRatio", "xMinYMax meet");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Accepted per position: ${perPosition.join(", ")}`);
-  const top = Math.max(1, ...perPosition);
+  svg.setAttribute("aria-label", `Accepted per position: ${perPosition.map((v) => v.toFixed(2)).join(", ")}`);
   perPosition.forEach((value, i) => {
     const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    const height = 28 * value / top;
-    for (const [name, v] of [["x", i * 10], ["y", 30 - height], ["width", 8], ["height", height]])
+    const height = Math.max(1, 30 * value);
+    for (const [name, v] of [["x", i * 10], ["y", 30 - height], ["width", 8], ["height", height], ["rx", 1.5]])
       bar.setAttribute(name, v);
     svg.append(bar);
   });
-  return [element("div", { class: "chart" }, svg)];
+  return svg;
 }
 
 function callView(call, index) {
@@ -139,8 +151,7 @@ function turnView(turn, index) {
   }
   if (turn.problem) out.append(problemView(turn, index));
   out.append(toolsOf(turn, index));
-  if (turn.usage) out.append(element("div", { class: "figures" }, figuresOf(turn)),
-    ...acceptBars(turn.roost?.accepted_per_position));
+  if (turn.usage) out.append(figuresView(turn));
   return out;
 }
 
@@ -154,12 +165,20 @@ function problemView(turn, index) {
 
 // ---- showing -----------------------------------------------------------------------------------
 
+const IDEAS = ["Explain what a hash table is", "Write a function that reverses a list", "Count from 1 to 20"];
+
+function emptyView() {
+  return element("div", { class: "empty" }, element("h2", {}, "What would you like to know?"),
+    element("p", {}, "Ask something. Nothing you write leaves this server."),
+    element("div", { class: "ideas" }, ...IDEAS.map((idea) => element("button", { type: "button",
+      onclick: () => { find("entry").value = idea; find("entry").focus(); } }, idea))));
+}
+
 function show() {
   const log = find("log");
   const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
   const views = store.current.turns.map(turnView);
-  log.replaceChildren(...(views.length ? views : [element("p", { class: "empty" },
-    "Ask something. Nothing you write leaves this server.")]));
+  log.replaceChildren(...(views.length ? views : [emptyView()]));
   if (isAtEnd) log.scrollTop = log.scrollHeight;
   find("stop").hidden = running === null;
   find("send").hidden = running !== null;
@@ -372,4 +391,5 @@ find("import-chat").addEventListener("change", async (event) => {
   show();
 });
 show();
+if (innerWidth >= 1440) openPanel("chats");
 describeModel();

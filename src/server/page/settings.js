@@ -1,23 +1,24 @@
-// The settings: one table of fields, kept in this browser, turned into members of a request.
+// The settings: one table of fields, kept in this browser, turned into members of a request. A group
+// begins with the field that names it.
 
 import { currentKey, setKey } from "/app/api.js";
 import { element } from "/app/text.js";
 
 const PLACE = "roost-settings";
 const FIELDS = [
-  { id: "system", label: "System text", kind: "text" },
-  { id: "temperature", label: "Temperature", kind: "number", min: 0, max: 5, step: 0.05 },
+  { id: "system", label: "System text", kind: "text", group: "Conversation" },
+  { id: "temperature", label: "Temperature", kind: "number", group: "Sampling", min: 0, max: 5, step: 0.05 },
   { id: "top_p", label: "Top p", kind: "number", min: 0, max: 1, step: 0.01 },
   { id: "top_k", label: "Top k", kind: "number", min: 0, step: 1 },
   { id: "min_p", label: "Min p", kind: "number", min: 0, max: 1, step: 0.01 },
   { id: "seed", label: "Seed", kind: "number", step: 1, hint: "empty: a random one" },
   { id: "max_tokens", label: "Most tokens", kind: "number", min: 1, step: 1, hint: "empty: what fits" },
-  { id: "thinking_token_budget", label: "Thinking budget", kind: "number", min: 0, step: 1, hint: "tokens; empty: none" },
+  { id: "thinking_token_budget", group: "Thinking", label: "Thinking budget", kind: "number", min: 0, step: 1, hint: "tokens; empty: none" },
   { id: "reasoning_effort", label: "Thinking effort", kind: "choice",
     choices: ["", "none", "minimal", "low", "medium", "high"] },
-  { id: "draft", label: "Drafts", kind: "flag", value: true },
+  { id: "draft", group: "Speed and display", label: "Drafts", kind: "flag", value: true },
   { id: "open_reasoning", label: "Open reasoning while it streams", kind: "flag", value: false },
-  { id: "schema", label: "JSON schema of the reply", kind: "code", hint: "empty: free text" },
+  { id: "schema", group: "Form and tools", label: "JSON schema of the reply", kind: "code", hint: "empty: free text" },
   { id: "tools", label: "Tools (JSON list)", kind: "code", hint: "as in a Chat request; empty: none" },
 ];
 
@@ -26,8 +27,17 @@ export class Settings {
     this.inputs = new Map();
     let kept = {};
     try { kept = JSON.parse(localStorage.getItem(PLACE) ?? "{}"); } catch { /* as shipped */ }
-    for (const field of FIELDS) form.append(this.make(field, kept[field.id] ?? field.value ?? ""));
-    form.append(this.makeKey());
+    let group;
+    const begin = (name) => {
+      group = element("fieldset", {}, element("legend", {}, name));
+      form.append(group);
+    };
+    for (const field of FIELDS) {
+      if (field.group) begin(field.group);
+      group.append(this.make(field, kept[field.id] ?? field.value ?? ""));
+    }
+    begin("Access");
+    group.append(this.makeKey());
     form.addEventListener("input", () => this.save());
     form.addEventListener("submit", (event) => event.preventDefault());
   }
@@ -44,12 +54,13 @@ export class Settings {
       input = element("input", { type: "number", id, min: field.min, max: field.max, step: field.step });
     else if (field.kind === "choice")
       input = element("select", { id },
-        ...field.choices.map((c) => element("option", { value: c }, c || "the model's own")));
+        ...field.choices.map((c) => element("option", { value: c }, c || "default")));
     else
       input = element("textarea", { id, rows: 3, class: field.kind, spellcheck: field.kind === "text" });
     input.value = value;
     this.inputs.set(field.id, input);
-    return element("div", { class: "field" }, element("label", { for: id }, field.label), input,
+    const isShort = field.kind === "number" || field.kind === "choice";
+    return element("div", { class: isShort ? "field half" : "field" }, element("label", { for: id }, field.label), input,
       element("span", { class: "quiet", id: `${id}-hint` }, field.hint ?? ""));
   }
   makeKey() {
