@@ -29,7 +29,7 @@ class Server:
         self.log = []
         threading.Thread(target=self._read_log, daemon=True).start()
         line = self.process.stdout.readline()
-        match = re.fullmatch(r"roost serves (\S+) on (http://\S+)\n", line)
+        match = re.fullmatch(r"roost serves (\S+) on (https?://\S+)\n", line)
         assert match, f"no address line but {line!r}; log: {''.join(self.log)}"
         self.model, self.url = match.groups()
 
