@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -39,8 +40,15 @@ def ask(url, body):
     """(ids of the prompt, ids of the reply, whether it came to its end)."""
     request = urllib.request.Request(
         url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=3600) as answer:
-        reply = json.load(answer)
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=3600) as answer:
+                reply = json.load(answer)
+            break
+        except urllib.error.HTTPError as error:
+            if error.code not in (429, 503):  # it loads, or its queue is full
+                raise SystemExit(f"{error.code}: {error.read().decode()}") from error
+            time.sleep(float(error.headers.get("Retry-After", 1)))
     choice = reply["choices"][0]
     return reply["prompt_token_ids"], choice["token_ids"], choice["finish_reason"] != "length"
 
