@@ -41,6 +41,7 @@ class ModelRunner final : public StepRunner {
             static_cast<size_t>(drawn_rows_max(options) * weights_->config.vocabulary) *
             sizeof(float))),
         drawn_(device_.take(static_cast<size_t>(drawn_rows_max(options)) * sizeof(int32_t))) {
+    masks_.reserve(static_cast<size_t>(drawn_rows_max(options)));
     if (options.drafter) add_drafter(options, plan);
     if (is_on_host()) return;
     size_t n_bytes = static_cast<size_t>(weights_->config.vocabulary) * sizeof(float);
@@ -64,19 +65,16 @@ class ModelRunner final : public StepRunner {
                     .taps = taps_of(rows)},
                    state_);
     if (n_logits == 0) return;
-    for (size_t i = 0; i < rows.hooks.size(); ++i) {
-      if (rows.hooks[i] == nullptr) continue;
-      const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
-      rows.hooks[i]->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
-      if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+    // Rows behind the first one of a hook wait for the token in front of them; all others are drawn
+    // in as few calls as that leaves.
+    size_t first = 0;
+    for (size_t end = 1; end <= drawn.size(); ++end) {
+      const bool waits = end < rows.hooks.size() && rows.hooks[end] != nullptr &&
+                         rows.hooks[end] == rows.hooks[end - 1];
+      if (end < drawn.size() && !waits) continue;
+      draw(rows, logits, first, end, drawn);
+      first = end;
     }
-    const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
-    ops_->run(Sample{.logits = logits,
-                     .params = rows.sampling,
-                     .n_tokens = n_tokens_,
-                     .tokens = tokens,
-                     .masks = rows.masks});
-    device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
   int32_t draft_rows_max() const override {
@@ -195,6 +193,34 @@ class ModelRunner final : public StepRunner {
     int32_t n_rows = 0;
   };
 
+  // Draws from rows [first, end) of logits, of which the first one alone may be unwanted.
+  void draw(const StepRows& rows, const Tensor& logits, size_t first, size_t end,
+            std::span<int32_t> drawn) {
+    const auto hook_of = [&](size_t i) { return rows.hooks.empty() ? nullptr : rows.hooks[i]; };
+    if (hook_of(first) != nullptr && !hook_of(first)->wants_row()) drawn[first++] = -1;
+    if (first == end) return;
+    masks_.clear();
+    for (size_t i = first; i < end; ++i) {
+      RowHook* hook = hook_of(i);
+      if (hook != nullptr && hook->wants_logits()) {
+        const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
+        hook->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
+        if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+      }
+      masks_.push_back(hook == nullptr ? nullptr : hook->mask());
+    }
+    const auto n = static_cast<int64_t>(end - first);
+    const Tensor tokens = drawn_.tensor(DType::kI32, {n});
+    ops_->run(Sample{.logits = logits.rows(static_cast<int64_t>(first), n),
+                     .params = rows.sampling.subspan(first, end - first),
+                     .n_tokens = n_tokens_,
+                     .tokens = tokens,
+                     .masks = masks_});
+    device_.read(drawn.data() + first, tokens.data, tokens.n_bytes());
+    for (size_t i = first; i < end; ++i)
+      if (hook_of(i) != nullptr) drawn[i] = hook_of(i)->after_draw(drawn[i]);
+  }
+
   void add_drafter(const EngineOptions& options, const MemoryPlan& plan) {
     drafter_weights_ = options.drafter;
     const DrafterConfig& c = drafter_weights_->config;
@@ -278,6 +304,7 @@ class ModelRunner final : public StepRunner {
   ModelState state_;
   ModelState kept_;  // its slots are the snapshots; it has no pages and no row stores
   Buffer logits_, drawn_;
+  std::vector<const uint32_t*> masks_;  // of one call of Sample
   // With a drafter.
   std::shared_ptr<const DrafterWeights> drafter_weights_;
   std::unique_ptr<Drafter> drafter_;

@@ -417,14 +417,18 @@ bool GrammarMatcher::accept(int32_t token) {
   const TokenVocabulary& vocabulary = use_.grammar->vocabulary();
   if (token < 0 || token >= vocabulary.n_tokens() || vocabulary.bytes_of(token).empty())
     return false;
+  const Mark begin = place_mark();
   Place at = now_, next;
   for (const char c : vocabulary.bytes_of(token)) {
     step(at, static_cast<uint8_t>(c), next);
     std::swap(at, next);
-    if (at.threads.empty() && !at.may_end) return false;
+    if (at.threads.empty() && !at.may_end) {
+      release(begin);
+      return false;
+    }
   }
   if (before_.size() == limits::kGrammarRollbackMax) before_.erase(before_.begin());
-  before_.push_back(std::move(now_));
+  before_.push_back({std::move(now_), begin});
   now_ = std::move(at);
   return true;
 }
@@ -432,7 +436,8 @@ bool GrammarMatcher::accept(int32_t token) {
 void GrammarMatcher::rollback(size_t n_tokens) {
   ROOST_CHECK(n_tokens <= before_.size());
   for (; n_tokens > 0; --n_tokens) {
-    now_ = std::move(before_.back());
+    now_ = std::move(before_.back().place);
+    release(before_.back().mark);
     before_.pop_back();
   }
 }

@@ -143,7 +143,12 @@ class GrammarMatcher {
   std::vector<uint32_t> next_in_bucket_, buckets_;
   std::vector<KeyLink> keys_{{0, 0}};  // number 0: the empty list
   Place now_;
-  std::vector<Place> before_;  // places of the tokens that can be taken back, oldest first
+  // In front of the tokens that can be taken back, oldest first.
+  struct Before {
+    Place place;
+    Mark mark;
+  };
+  std::vector<Before> before_;
   std::vector<Place> walked_;  // one a depth of a walk
   std::vector<Task> tasks_, done_;
 };
