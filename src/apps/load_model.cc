@@ -198,7 +198,12 @@ Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions&
   if (folder.empty()) folder = options.folder + "/drafter";
   const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
   if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
-  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target));
+  if (options.drafter_bits != 0 && options.drafter_bits != 4)
+    return Error{Refusal::FlagValue,
+                 "--drafter-bits: have " + std::to_string(options.drafter_bits) + ", want 0 or 4"};
+  const DrafterWidth width =
+      options.drafter_bits == 4 ? DrafterWidth::kFourBits : DrafterWidth::kAsPublished;
+  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target, width));
   return std::make_shared<const DrafterWeights>(std::move(weights));
 }
 

@@ -58,6 +58,7 @@ int run_inspect_of(const CommandLine& line) {
   InspectOptions options;
   options.load.folder = line.model;
   options.load.drafter = line.flags.drafter;
+  options.load.drafter_bits = line.flags.drafter_bits;
   options.load.engine = std::move(*engine);
   options.lists_tensors = line.flags.lists_tensors;
   options.is_plan_alone = line.flags.plan;

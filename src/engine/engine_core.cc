@@ -55,7 +55,6 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
   round_streams_.reserve(n_streams);
   if (options_.has_drafts) matches_.assign(n_streams, CopyMatch(options_.context_max));
   hooks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
-  masks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
 }
 
 std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
@@ -77,10 +76,10 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   if (s->request.grammar) {
     s->matcher = std::make_unique<GrammarMatcher>(s->request.grammar);
     const int64_t n_text = s->request.grammar.grammar->vocabulary().n_tokens();
-    s->mask.resize(mask_words(std::max(options.n_tokens, n_text)));
+    s->allowed.resize(mask_words(std::max(options.n_tokens, n_text)));
   }
   s->sink = std::move(sink);
-  s->prepare_rows(options.vocabulary, options.end_tokens);
+  s->prepare_rows(options.vocabulary, options.end_tokens, options.has_drafts ? 1 + kDraftsMax : 1);
   return s;
 }
 
@@ -102,12 +101,20 @@ void EngineCore::measure_costs(int64_t budget_ns) {
       for (int32_t t = 0; t < n_rows; ++t) positions_.insert(positions_.end(), 3, t);
       row_spans_.assign(1, {0, n_rows, 0, &page});
       delta_spans_.assign(1, {.n_new = n_rows, .store_after = n_rows});
+      // Rows that decode or are verified are drawn from.
+      const int64_t n_drawn = std::min<int64_t>(n_rows, options_.drawn_rows_max);
+      logit_rows_.resize(static_cast<size_t>(n_drawn));
+      std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
+      sampling_.assign(logit_rows_.size(), {});
+      drawn_tokens_.resize(logit_rows_.size());
       const int64_t from = clock_.now_ns();
       runner_.run({.tokens = tokens_,
                    .positions = positions_,
                    .rows = row_spans_,
-                   .delta_rows = delta_spans_},
-                  {});
+                   .delta_rows = delta_spans_,
+                   .logit_rows = logit_rows_,
+                   .sampling = sampling_},
+                  drawn_tokens_);
       const int64_t took = std::max<int64_t>(clock_.now_ns() - from, 1);
       best = best == 0 ? took : std::min(best, took);
     }
@@ -117,6 +124,8 @@ void EngineCore::measure_costs(int64_t budget_ns) {
   costs_.set(samples);
   for (const StepCosts::Sample& sample : samples)
     rounds_.costs().step.record(sample.n_rows, 0, static_cast<double>(sample.ns) * 1e-6);
+  rounds_.measure_drafter(budget_ns,
+                          [this](auto blocks, auto tokens) { runner_.draft(blocks, tokens); });
   tree_.release_page(page);
   tokens_.clear();
 }

@@ -44,8 +44,9 @@ class EngineCore {
   static std::unique_ptr<Sequence> make_sequence(EngineRequest request, EventSink sink,
                                                  const CoreOptions& options, int64_t now_ns);
 
-  // Steps of up to 16 rows are timed for at most budget_ns (one row always), on slots and pages
-  // that nobody uses yet. Without it the first costs are taken from the first steps.
+  // Steps of up to 16 rows, and blocks of the drafter, are timed for at most budget_ns each (one
+  // always), on slots and pages that nobody uses yet. Without it the first costs are taken from the
+  // first steps.
   void measure_costs(int64_t budget_ns);
 
   // Entries of earlier processes, read into the prefix tree; before the first request.
@@ -66,12 +67,14 @@ class EngineCore {
   Engine::Counts counts() const;
   const PrefixTree& tree() const { return tree_; }
   const StepCosts& costs() const { return costs_; }
+  const DraftCosts& draft_costs() const { return rounds_.costs(); }
   void check_invariants() const;  // pages, slots and snapshots, counted again; for tests
 
  private:
   // A sequence that draws in the step: its rows from the newest token on are the last of its rows.
   struct Drawn {
     int32_t sequence_idx = 0, first_logit = 0, n_accepted = 0;
+    bool is_end = false;  // the last of its tokens, the one behind the accepted drafts
   };
   using SequencePtr = std::unique_ptr<Sequence>;
 
@@ -109,8 +112,7 @@ class EngineCore {
   void commit_rows();
   void absorb_waiting(const Sequence& s);
   void keep_drawn(const Drawn& drawn);
-  int32_t accepted_of(const Sequence& s, const Drawn& drawn) const;
-  bool ends_reply(const Sequence& s, int32_t token) const;
+  void accept(const Sequence& s, Drawn& drawn) const;
   void keep_places_passed();
   void keep(Sequence& s, int32_t token);
   void note_prompt_done(const Sequence& s);
@@ -146,7 +148,6 @@ class EngineCore {
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
   std::vector<RowHook*> hooks_;
-  std::vector<const uint32_t*> masks_;
 
   Engine::Counts counts_;  // the sums
 };

@@ -42,6 +42,7 @@ class ModelRunner final : public StepRunner {
             static_cast<size_t>(drawn_rows_max(options) * weights_->config.vocabulary) *
             sizeof(float))),
         drawn_(device_.take(static_cast<size_t>(drawn_rows_max(options)) * sizeof(int32_t))) {
+    masks_.reserve(static_cast<size_t>(drawn_rows_max(options)));
     if (options.drafter) add_drafter(options, plan);
     if (is_on_host()) return;
     size_t n_bytes = static_cast<size_t>(weights_->config.vocabulary) * sizeof(float);
@@ -63,20 +64,16 @@ class ModelRunner final : public StepRunner {
                     .logits = logits},
                    state_);
     if (n_logits == 0) return;
-    for (size_t i = 0; i < rows.hooks.size(); ++i) {
-      if (rows.hooks[i] == nullptr) continue;
-      const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
-      rows.hooks[i]->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
-      if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+    // Rows behind the first one of a hook wait for the token in front of them; all others are drawn
+    // in as few calls as that leaves.
+    size_t first = 0;
+    for (size_t end = 1; end <= drawn.size(); ++end) {
+      const bool waits = end < rows.hooks.size() && rows.hooks[end] != nullptr &&
+                         rows.hooks[end] == rows.hooks[end - 1];
+      if (end < drawn.size() && !waits) continue;
+      draw(rows, logits, first, end, drawn);
+      first = end;
     }
-    const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
-    if (!is_on_host()) hide_masked(rows, logits);
-    ops_->run(Sample{.logits = logits,
-                     .params = rows.sampling,
-                     .n_tokens = n_tokens_,
-                     .tokens = tokens,
-                     .masks = is_on_host() ? rows.masks : std::span<const uint32_t* const>()});
-    device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
   int32_t draft_rows_max() const override {
@@ -195,6 +192,36 @@ class ModelRunner final : public StepRunner {
     int32_t n_rows = 0;
   };
 
+  // Draws from rows [first, end) of logits, of which the first one alone may be unwanted.
+  void draw(const StepRows& rows, const Tensor& logits, size_t first, size_t end,
+            std::span<int32_t> drawn) {
+    const auto hook_of = [&](size_t i) { return rows.hooks.empty() ? nullptr : rows.hooks[i]; };
+    if (hook_of(first) != nullptr && !hook_of(first)->wants_row()) drawn[first++] = -1;
+    if (first == end) return;
+    masks_.clear();
+    for (size_t i = first; i < end; ++i) {
+      RowHook* hook = hook_of(i);
+      if (hook != nullptr && hook->wants_logits()) {
+        const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
+        hook->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
+        if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+      }
+      masks_.push_back(hook == nullptr ? nullptr : hook->mask());
+      if (!is_on_host()) hide_masked(logits.at(static_cast<int64_t>(i)), masks_.back());
+    }
+    const auto n = static_cast<int64_t>(end - first);
+    const Tensor tokens = drawn_.tensor(DType::kI32, {n});
+    const std::span<const uint32_t* const> no_masks;
+    ops_->run(Sample{.logits = logits.rows(static_cast<int64_t>(first), n),
+                     .params = rows.sampling.subspan(first, end - first),
+                     .n_tokens = n_tokens_,
+                     .tokens = tokens,
+                     .masks = is_on_host() ? masks_ : no_masks});
+    device_.read(drawn.data() + first, tokens.data, tokens.n_bytes());
+    for (size_t i = first; i < end; ++i)
+      if (hook_of(i) != nullptr) drawn[i] = hook_of(i)->after_draw(drawn[i]);
+  }
+
   void add_drafter(const EngineOptions& options, const MemoryPlan& plan) {
     drafter_weights_ = options.drafter;
     const DrafterConfig& c = drafter_weights_->config;
@@ -242,19 +269,14 @@ class ModelRunner final : public StepRunner {
 
   // The sampler of a card takes no masks: what they hide becomes minus infinity before it, but for
   // values that are not finite, which it must see.
-  void hide_masked(const StepRows& rows, const Tensor& logits) {
-    const int64_t n = logits.dim(1);
-    std::vector<float> row(static_cast<size_t>(n));
-    for (size_t i = 0; i < rows.masks.size(); ++i) {
-      const uint32_t* mask = rows.masks[i];
-      if (mask == nullptr) continue;
-      std::byte* at = logits.data + i * row.size() * sizeof(float);
-      device_.read(row.data(), at, row.size() * sizeof(float));
-      for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
-        if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(row[id]))
-          row[id] = -std::numeric_limits<float>::infinity();
-      device_.write(at, row.data(), row.size() * sizeof(float));
-    }
+  void hide_masked(const Tensor& row, const uint32_t* mask) {
+    if (mask == nullptr) return;
+    const Tensor here = seen(row);
+    float* z = here.as<float>();
+    for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
+      if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(z[id]))
+        z[id] = -std::numeric_limits<float>::infinity();
+    device_.write(row.data, here.data, here.n_bytes());
   }
 
   // On a card one after the other, in the order of its work.
@@ -299,6 +321,7 @@ class ModelRunner final : public StepRunner {
   ModelState state_;
   ModelState kept_;  // its slots are the snapshots; it has no pages and no row stores
   Buffer logits_, drawn_;
+  std::vector<const uint32_t*> masks_;  // of one call of Sample
   // With a drafter.
   std::shared_ptr<const DrafterWeights> drafter_weights_;
   std::unique_ptr<Drafter> drafter_;

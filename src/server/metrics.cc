@@ -99,6 +99,14 @@ void Metrics::observe(Metric metric, double value, uint64_t n) {
   histogram.sum += value * static_cast<double>(n);
 }
 
+double Metrics::total(Metric metric) const {
+  const std::lock_guard lock(mutex_);
+  const auto i = static_cast<size_t>(metric);
+  double sum = histograms_[i].sum;
+  for (const auto& [labels, value] : values_[i]) sum += value;
+  return sum;
+}
+
 std::string Metrics::text(std::string_view model, bool has_compatible) const {
   const std::lock_guard lock(mutex_);
   std::string out;

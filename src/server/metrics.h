@@ -25,6 +25,9 @@ class Metrics {
   void set(Metric metric, double value, const std::string& labels = "");  // gauges
   void observe(Metric metric, double value, uint64_t n = 1);              // histograms
 
+  // Of all labels of a counter or a gauge; the sum of a histogram.
+  double total(Metric metric) const;
+
   // All of them; has_compatible: with the names behind "vllm:".
   std::string text(std::string_view model, bool has_compatible) const;
 

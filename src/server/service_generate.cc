@@ -440,6 +440,22 @@ void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arri
   if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
 }
 
+void count_drafts(Metrics& metrics, const DraftFigures& drafts) {
+  const auto add = [&](Metric metric, int64_t n) { metrics.add(metric, static_cast<double>(n)); };
+  add(Metric::kDraftRounds, drafts.n_rounds);
+  add(Metric::kPlainRounds, drafts.n_plain_steps);
+  add(Metric::kRoundTokens, drafts.n_tokens);
+  add(Metric::kDraftRows, drafts.n_rows);
+  add(Metric::kDraftTokens, drafts.n_drafted);
+  add(Metric::kAcceptedTokens, drafts.n_accepted);
+  metrics.add(Metric::kDraftSeconds, static_cast<double>(drafts.draft_ns) * 1e-9);
+  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i) {
+    const std::string position = label("position", fmt::to_string(i));
+    metrics.add(Metric::kDraftsAt, static_cast<double>(drafts.drafted_at[i]), position);
+    metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]), position);
+  }
+}
+
 }  // namespace
 
 void Service::note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) {
@@ -457,6 +473,7 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
       metrics_.add(Metric::kRequestSuccess, 1,
                    label("finished_reason", is_length(cause) ? "length" : "stop"));
     measure_choice(metrics_, choice, running.arrived_ns);
+    count_drafts(metrics_, choice.end.finished.drafts);
   }
   if (outcome.is_gone)
     metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));

@@ -90,6 +90,13 @@ void Service::get_metrics(Call& call) {
     metrics_.set(Metric::kKvPagesUsed,
                  counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
     metrics_.set(Metric::kPreemptions, static_cast<double>(counts.n_suspended));
+    const double n_rounds =
+        metrics_.total(Metric::kDraftRounds) + metrics_.total(Metric::kPlainRounds);
+    const double decode = metrics_.total(Metric::kDecode);
+    metrics_.set(Metric::kAcceptLength,
+                 n_rounds > 0 ? metrics_.total(Metric::kRoundTokens) / n_rounds : 1);
+    metrics_.set(Metric::kDraftTime,
+                 decode > 0 ? metrics_.total(Metric::kDraftSeconds) / decode : 0);
     const MemoryPlan& plan = served->engine->memory_plan();
     const std::pair<const char*, size_t> kinds[] = {
         {"weights", plan.weights_mapped + plan.weights_owned},
