@@ -131,6 +131,7 @@ class Bench {
     options.chunk_rows_max = 96;
     options.n_threads = 1;
     options.has_cache = has_cache;
+    options.has_drafts = false;  // rows behind a draft that does not hold are of no reply
     options.snapshot_every = 128;
     options.turn_token = kTurn;
     options.reserved_new_tokens = 16;
