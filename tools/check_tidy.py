@@ -47,6 +47,17 @@ BANS = [
 ]
 DATA = ["models/*", "tests/golden/*.json", "*/corpus/*", "LICENSE", "tests/fuzz/*/*"]
 
+# What each ban must see, in the order of BANS: (file, line). Checked at every run.
+PLANTED = [
+    ("src/a.cc", "// TODO: later"), ("docs/a.md", "see ../shared/design.md"),
+    ("docs/a.md", "built in /work/main/build"), ("docs/a.md", "in the previous session"),
+    ("src/a.cc", "// see issue 12"), ("run", "pip install --index-url x"),
+    ("src/a.cc", 'std::getenv("X")'), ("src/a.h", "std::format(x)"),
+    ("src/a.cc", "std::from_chars(a, b, double_value)".replace("double_value", "(double&)v")),
+    ("src/a.cc", "throw Error();"), ("src/a_test.cc", "sleep_for(x);"),
+    ("tools/a.py", "https://somewhere.org/x"),
+]
+
 COMMENTED_OUT = re.compile(
     r"^\s*//\s*("
     r"return\b[^.]*;|if \(.*\) ?\{|\} ?else ?\{|(for|while) \(.*[{;]"
@@ -78,6 +89,14 @@ def banned(path, lines):
             match = regex.search(line)
             if match:
                 yield number, f"{name}: {match.group(0).strip()!r}"
+
+
+def unseen_plants():
+    """Bans that do not see the line that was written for them."""
+    for (name, pattern, applies, let_off), (path, line) in zip(BANS, PLANTED, strict=True):
+        is_seen = matches(path, applies) and not matches(path, let_off) and re.search(pattern, line)
+        if not is_seen:
+            yield f"{SELF}: the ban of {name} does not see {line!r} in {path}"
 
 
 def commented_out(path, lines):
@@ -187,6 +206,7 @@ def main():
             texts[file.as_posix()] = text
     errors = [f"src/base/refusals.def:{n}: {what}" for n, what in untested_refusals(texts)]
     errors += [f"{path}:{n}: {what}" for path, n, what in stale_citations(texts)]
+    errors += unseen_plants()
     for path, text in texts.items():
         lines = text.splitlines()
         for check in (banned, commented_out, too_wide, too_long):

@@ -19,9 +19,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BARS = {"layers_share_of_bandwidth": 0.60, "head_share_of_bandwidth": 0.60,
-        "prompt_share_of_fma_peak": 0.35}
-BENCH_RUNS, START_RUNS = 5, 9
+AT_LEAST = {"layers_share_of_bandwidth": 0.60, "head_share_of_bandwidth": 0.60,
+            "prompt_share_of_fma_peak": 0.35}
+FIRST_TOKEN_SECONDS_MAX = 1.0
+BENCH_RUNS, START_RUNS = 3, 9
 FIRST_TOKEN = ["run", "models/fledgling", "-p", "Hello", "--max-tokens", "1", "--temperature", "0"]
 
 
@@ -52,7 +53,12 @@ def main() -> None:
     starts = [first_token_seconds(arguments.program) for _ in range(START_RUNS)]
     medians = {key: statistics.median(run[key] for run in runs)
                for key, value in runs[0].items() if isinstance(value, (int, float))}
-    passed = all(medians[key] >= bar for key, bar in BARS.items())
+    medians["first_token_seconds"] = statistics.median(starts)
+    bars = {key: {"bar": bar, "median": medians[key], "passed": medians[key] >= bar}
+            for key, bar in AT_LEAST.items()}
+    bars["first_token_seconds"] = {
+        "bar": FIRST_TOKEN_SECONDS_MAX, "median": medians["first_token_seconds"],
+        "passed": medians["first_token_seconds"] < FIRST_TOKEN_SECONDS_MAX}
     report = {
         "machine": runs[0]["backend"],
         "date": datetime.date.today().isoformat(),
@@ -60,17 +66,16 @@ def main() -> None:
                                  capture_output=True, text=True).stdout.strip(),
         "command": "roost synth 35b-a3b DIR --layers 8; roost bench DIR --json; roost "
                    + " ".join(FIRST_TOKEN),
-        "bars": {**BARS, "first_token_seconds": 1.0},
-        "medians": {**medians, "first_token_seconds": statistics.median(starts)},
-        "passed": passed and statistics.median(starts) < 1.0,
+        "bars": bars,
+        "medians": medians,
         "bench_runs": runs,
         "first_token_seconds": starts,
     }
     with open(arguments.out, "w", encoding="utf-8") as out:
         json.dump(report, out, indent=1)
         out.write("\n")
-    print(json.dumps(report["medians"], indent=1))
-    raise SystemExit(0 if report["passed"] else 1)
+    print(json.dumps(bars, indent=1))
+    raise SystemExit(0 if all(bar["passed"] for bar in bars.values()) else 1)
 
 
 if __name__ == "__main__":

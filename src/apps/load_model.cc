@@ -131,6 +131,8 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
             read_optional_json(folder + "/generation_config.json", limits::kConfigBytesMax));
   ROOST_TRY(const GenerationDefaults defaults, parse_generation_config(generation, out.config));
   model.defaults = defaults_of(defaults);
+  for (const std::string& field : defaults.ignored)
+    log(LogLevel::kWarning, "generation_config_ignored", {{"field", field}});
   steps.done("config", fmt::format("{} layers", out.config.n_layers));
 
   ROOST_TRY(const json::Value tokenizer,

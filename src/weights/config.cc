@@ -345,6 +345,15 @@ Result<GenerationDefaults> parse_generation_config(const json::Value& generation
         f.integer("top_k", {.absent = std::nullopt, .min = -1, .max = limits::kVocabularyMax}));
     if (*defaults.top_k <= 0) defaults.top_k.reset();  // 0 and -1 both mean "off"
   }
+  const auto is_read = [&](const std::string& key) {
+    const auto ranged = [&](const Range& range) { return key == range.key; };
+    return std::any_of(std::begin(ranges), std::end(ranges), ranged) || key == "top_k" ||
+           key == "do_sample" || key == "eos_token_id" || key == "bos_token_id" ||
+           key == "pad_token_id" || key == "transformers_version" || key == "_from_model_config";
+  };
+  for (const auto& [key, value] : generation.members()) {
+    if (!is_read(key)) defaults.ignored.push_back(key);
+  }
   ROOST_TRY(const bool does_sample, f.boolean("do_sample", true));
   if (!does_sample) defaults.temperature = 0;
   return defaults;

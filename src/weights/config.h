@@ -60,10 +60,12 @@ struct GenerationDefaults {
   std::optional<double> temperature, top_p, min_p, presence_penalty, frequency_penalty,
       repetition_penalty;
   std::optional<int64_t> top_k;
+  std::vector<std::string> ignored;  // fields that this server has no use for
 };
 
-// Reads and checks config.json (nested or flat, docs/MODEL.md, Configuration). Refuses config.field,
-// config.model_type, checkpoint.quantization with the path of the field and its value.
+// Reads and checks config.json (nested or flat, docs/MODEL.md, Configuration). Refuses
+// config.field, config.model_type, checkpoint.quantization with the path of the field and its
+// value.
 Result<ModelConfig> parse_config(const json::Value& config);
 // Adds the end tokens of generation_config.json (null: the file is absent) and returns its
 // defaults.

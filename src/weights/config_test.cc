@@ -364,6 +364,11 @@ TEST(GenerationConfig, adds_end_tokens_and_reads_defaults) {
   EXPECT_EQ(greedy->temperature, 0);
   EXPECT_FALSE(greedy->top_k);
   EXPECT_TRUE(parse_generation_config(json::Value(), c));
+  EXPECT_TRUE(d->ignored.empty());
+  const auto more = parse_generation_config(
+      parsed(R"({"top_p": 1, "typical_p": 0.9, "pad_token_id": 1, "suppress_tokens": [3]})"), c);
+  ASSERT_TRUE(more);
+  EXPECT_EQ(more->ignored, (std::vector<std::string>{"typical_p", "suppress_tokens"}));
 }
 
 TEST(GenerationConfig, values_out_of_range_are_refused) {
