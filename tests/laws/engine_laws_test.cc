@@ -69,14 +69,14 @@ class HeardRunner final : public RunnerAround {
   using RunnerAround::RunnerAround;
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
+    if (rows.hooks.empty()) return RunnerAround::run(rows, drawn);  // a step that is only timed
     std::vector<Listener> listeners;
     listeners.reserve(rows.logit_rows.size());
     std::vector<RowHook*> hooks;
-    const auto hook_of = [&](size_t i) { return rows.hooks.empty() ? nullptr : rows.hooks[i]; };
     for (size_t i = 0; i < rows.logit_rows.size(); ++i) {
       // Rows of one hook are drawn one behind the other: they keep one.
-      const bool goes_on = i > 0 && hook_of(i) != nullptr && hook_of(i) == hook_of(i - 1);
-      if (!goes_on) listeners.emplace_back(*this, rows.sampling.subspan(i), hook_of(i));
+      const bool goes_on = i > 0 && rows.hooks[i] != nullptr && rows.hooks[i] == rows.hooks[i - 1];
+      if (!goes_on) listeners.emplace_back(*this, rows.sampling.subspan(i), rows.hooks[i]);
       hooks.push_back(&listeners.back());
     }
     StepRows heard = rows;
