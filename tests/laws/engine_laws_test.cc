@@ -291,6 +291,7 @@ TEST_P(EngineLaws, warm_equals_cold_at_every_place_where_a_prompt_can_resume) {
   std::map<int64_t, int> n_resumed_at;
   for (const size_t n_shared : {size_t{95}, size_t{130}, size_t{155}, size_t{196}, size_t{199}}) {
     EngineRequest other = first_;
+    other.sampling.seed = 6;
     other.prompt.resize(n_shared);
     const Tokens rest = text(30, n_shared);
     other.prompt.insert(other.prompt.end(), rest.begin(), rest.end());
