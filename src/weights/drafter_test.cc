@@ -157,7 +157,7 @@ TEST(DrafterWeights, mlx_quantized_files_are_read_as_they_lie) {
   expect_refusal(load(all, config_text()), Refusal::QuantFormat, "config.json has no quantization");
 }
 
-// Every value is as near as half a step and the rounding of scale and bias allow.
+// One end of a group's range is met, so the other may be cut by up to a step; bf16 rounds both.
 TEST(DrafterWeights, matrices_become_4_bit_codes_when_that_is_asked) {
   const auto plain = load_drafter(kFolder, target());
   const auto narrow = load_drafter(kFolder, target(), DrafterWidth::kFourBits);
@@ -180,7 +180,7 @@ TEST(DrafterWeights, matrices_become_4_bit_codes_when_that_is_asked) {
         const double step = (hi - lo) / 15;
         const double slack = 15 * step / 256 + std::abs(lo) / 256;  // of bf16
         for (int64_t c = first; c < first + 64; ++c)
-          ASSERT_NEAR(have->decode(row, c), want->decode(row, c), 0.51 * step + slack);
+          ASSERT_NEAR(have->decode(row, c), want->decode(row, c), 1.1 * step + slack);
       }
     }
   }
