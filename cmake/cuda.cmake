@@ -51,8 +51,7 @@ if(ROOST_TESTS)
   # The tests of the ops once more, on the other backend; of the C++ sources only what they need.
   file(GLOB roost_cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc
        ${CMAKE_SOURCE_DIR}/src/tensor/*.cc)
-  # The ops of the drafter have no CUDA kernels.
-  list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$|/draft_.*_test\\.cc$")
+  list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$")
   add_executable(cuda_contract_test
     ${roost_cuda_tests} src/base/check.cc src/base/random.cc src/device/arena.cc
     src/device/cpu/thread_pool.cc tests/contract/contract.cc tests/contract/products.cc

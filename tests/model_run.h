@@ -39,12 +39,12 @@ class ModelRun {
  public:
   // Pages come from a free list shuffled by page_seed.
   ModelRun(const ModelWeights& weights, Ops& ops, int n_sequences, int64_t context,
-           int64_t rows_max, uint64_t page_seed)
+           int64_t rows_max, uint64_t page_seed, KvFormat kv = KvFormat::kActivation)
       : weights_(weights),
         device_(ops.device()),
         model_(weights, ops, rows_max, rows_max),
         state_(ModelState::create(weights.config, ops.activation(), pages_for(n_sequences, context),
-                                  static_cast<int32_t>(n_sequences), 0, ops.device())),
+                                  static_cast<int32_t>(n_sequences), 0, ops.device(), kv)),
         logits_(ops.device().take(static_cast<size_t>(rows_max * weights.config.vocabulary) *
                                   sizeof(float))),
         sequences_(static_cast<size_t>(n_sequences)) {
@@ -152,12 +152,18 @@ class ModelRun {
   template <class Function>
   void each_part(const Sequence& s, const Function& f) const {
     for (const ModelState::Pages& p : state_.pages) {
-      for (const Tensor& pool : {p.k, p.v}) {
+      p.for_each([&](const Tensor& pool) {
+        const bool is_transposed = p.k_scales.exists() && pool.data == p.v.data;
         for (int32_t t = 0; t < s.n_tokens; ++t) {
           const Tensor page = pool.at(s.pages[static_cast<size_t>(t / kPageTokens)]);
-          for (int64_t head = 0; head < page.dim(0); ++head) f(page.at(head).at(t % kPageTokens));
+          for (int64_t head = 0; head < page.dim(0); ++head) {
+            const Tensor tokens = page.at(head);
+            if (!is_transposed) f(tokens.at(t % kPageTokens));
+            for (int64_t i = 0; is_transposed && i < tokens.dim(0); ++i)
+              f(tokens.at(i).at(t % kPageTokens));
+          }
         }
-      }
+      });
     }
     for (const ModelState::Delta& d : state_.delta) {
       f(d.state.at(s.slot));

@@ -78,8 +78,8 @@ def may_include_system(path, name, rows):
 def check_ours(path, name, table):
     """An error text, or None, for an #include "name" in a file of src/ or tests/."""
     if name.startswith("tests/"):
-        is_test = path.endswith("_test.cc") or path.startswith("tests/")
-        return None if is_test and (ROOT / name).is_file() else "only tests include tests/"
+        is_test = path.endswith("_test.cc") or path.startswith(("tests/", "bench/"))
+        return None if is_test and (ROOT / name).is_file() else "only tests and bench/ include tests/"
     if not (ROOT / "src" / name).is_file():
         if path.startswith("tests/") and (ROOT / "tests" / name).is_file():
             return None

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/card_bench.h"
+#include "apps/engine_bench.h"
 #include "apps/load_weights.h"
 #include "apps/machine.h"
 #include "apps/timed_ops.h"
@@ -48,7 +49,7 @@ class Subject {
         pages_per_sequence_((tokens_max_ + kPageTokens - 1) / kPageTokens),
         state_(ModelState::create(weights.config, ops_->activation(),
                                   static_cast<int32_t>(pages_per_sequence_ * n_sequences_),
-                                  n_sequences_, 0)),
+                                  n_sequences_, 0, host_device(), options.kv)),
         logits_(static_cast<size_t>(n_sequences_ * weights.config.vocabulary) * sizeof(float)),
         lengths_(static_cast<size_t>(n_sequences_), 0) {
     for (int64_t p = 0; p < pages_per_sequence_ * n_sequences_; ++p)
@@ -62,10 +63,11 @@ class Subject {
 
   // The next n_rows of one sequence; random tokens, no logits.
   void prompt_rows(int32_t sequence, int64_t n_rows) { run({{sequence, n_rows}}, false); }
-  // One row of every sequence.
-  void decode(bool with_head) {
+  // One row of every sequence, or of the first n.
+  void decode(bool with_head) { decode(with_head, n_sequences_); }
+  void decode(bool with_head, int32_t n) {
     std::vector<std::pair<int32_t, int64_t>> rows;
-    for (int32_t s = 0; s < n_sequences_; ++s) rows.emplace_back(s, 1);
+    for (int32_t s = 0; s < n; ++s) rows.emplace_back(s, 1);
     run(rows, with_head);
   }
   void rewind(int64_t length) { std::fill(lengths_.begin(), lengths_.end(), length); }
@@ -139,11 +141,18 @@ int64_t n_touched_experts(Subject& subject) {
 struct Report {
   double read_bandwidth = 0, fma_peak = 0;
   double decode_ms = 0, layers_ms = 0, head_ms = 0, layers_bytes = 0, head_bytes = 0;
+  double one_row_ms = 0;               // of a step that has only one of the rows
+  double decode_flop = 0;              // of a step
+  int64_t n_asked = 0, n_touched = 0;  // experts of a step's rows, over all layers; distinct ones
   double prompt_ms = 0, prompt_flop = 0;
   std::map<std::string, double> decode_ms_by_op;  // mean
   size_t resident = 0;                            // bytes, without the read loop's own buffer
   double layers_share() const { return layers_bytes / (layers_ms / 1e3) / read_bandwidth; }
   double head_share() const { return head_bytes / (head_ms / 1e3) / read_bandwidth; }
+  // The step against the larger of what its weights take to read and its products to compute.
+  double floor_ms() const {
+    return 1e3 * std::max((layers_bytes + head_bytes) / read_bandwidth, decode_flop / fma_peak);
+  }
   double prompt_share() const { return prompt_flop / (prompt_ms / 1e3) / fma_peak; }
 };
 
@@ -170,10 +179,11 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   ReadLoop read_loop(subject.pool());
   subject.rewind(options.context);
   const int64_t touched = n_touched_experts(subject);
-  std::vector<double> whole, layers, bandwidth;
+  std::vector<double> whole, layers, bandwidth, alone;
   for (int rep = 0; rep < options.repetitions; ++rep) {
     layers.push_back(seconds_of([&] { subject.decode(false); }));
     whole.push_back(seconds_of([&] { subject.decode(true); }));
+    alone.push_back(seconds_of([&] { subject.decode(true, 1); }));
     bandwidth.push_back(read_loop.bytes_per_second());
   }
   r.read_bandwidth = median(bandwidth);
@@ -184,8 +194,14 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   r.layers_ms = median(layers) * 1e3;
   r.decode_ms = median(whole) * 1e3;
   r.head_ms = r.decode_ms - r.layers_ms;
+  r.one_row_ms = median(alone) * 1e3;
   r.head_bytes = static_cast<double>(active.head);
+  const QuantMatrix& head = weights.head;
+  r.decode_flop = static_cast<double>(options.decode_rows) *
+                  (active.flop_layers_per_row + 2.0 * static_cast<double>(head.n_out * head.n_in));
   const int64_t one_row = weights.config.n_layers * weights.config.experts_per_token;
+  r.n_touched = touched;
+  r.n_asked = one_row * options.decode_rows;
   r.layers_bytes = static_cast<double>(active.layers) + static_cast<double>((touched - one_row)) *
                                                             static_cast<double>(active.one_expert);
   return r;
@@ -200,6 +216,10 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
     set("decode_rows", static_cast<double>(options.decode_rows)),
         set("context", static_cast<double>(options.context));
     set("decode_ms", r.decode_ms), set("layers_ms", r.layers_ms), set("head_ms", r.head_ms);
+    set("floor_ms", r.floor_ms()), set("decode_over_floor", r.decode_ms / r.floor_ms());
+    set("one_row_ms", r.one_row_ms);
+    set("experts_asked", static_cast<double>(r.n_asked));
+    set("experts_touched", static_cast<double>(r.n_touched));
     set("layers_bytes", r.layers_bytes), set("head_bytes", r.head_bytes);
     set("layers_share_of_bandwidth", r.layers_share()),
         set("head_share_of_bandwidth", r.head_share());
@@ -221,6 +241,13 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
               r.layers_bytes / 1e6, 100 * r.layers_share());
   std::printf("  head    %.2f ms for %.1f MB of weights: %.0f %% of the read loop\n", r.head_ms,
               r.head_bytes / 1e6, 100 * r.head_share());
+  std::printf("  floor   %.2f ms: the step is %.2f times that\n", r.floor_ms(),
+              r.decode_ms / r.floor_ms());
+  std::printf("  rows    %.2f ms each, %.2f ms alone\n",
+              r.decode_ms / static_cast<double>(options.decode_rows), r.one_row_ms);
+  if (r.n_asked > 0)
+    std::printf("  experts %lld distinct of %lld asked for\n", static_cast<long long>(r.n_touched),
+                static_cast<long long>(r.n_asked));
   std::printf("  ms by op");
   for (const auto& [op, ms] : r.decode_ms_by_op) std::printf("  %s %.2f", op.c_str(), ms);
   std::printf("\n");
@@ -240,6 +267,8 @@ int run_bench(const BenchOptions& options) {
     std::fprintf(stderr, "roost: %s\n", to_string(error).c_str());
     return 1;
   };
+  if (options.part != "rows" && options.part != "engine")
+    return complain(Error{Refusal::FlagValue, "--part: want rows or engine"});
   const Result<Machine> machine = Machine::open(options.device, options.n_threads);
   if (!machine) return complain(machine.error());
   Result<LoadedWeights> loaded =
@@ -254,6 +283,7 @@ int run_bench(const BenchOptions& options) {
   }
   if (const Result<bool> resident = make_resident(*loaded->weights); !resident)
     return complain(resident.error());
+  if (options.part == "engine") return run_engine_bench(loaded->weights, options);
   Subject subject(*loaded->weights, options);
   print(measure(*loaded->weights, subject, options), subject, options);
   return 0;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "model/qwen35.h"
+
 namespace roost {
 
 struct BenchOptions {
@@ -17,6 +19,8 @@ struct BenchOptions {
   int n_threads = 0;        // 0: all usable CPUs
   int repetitions = 9;      // medians are reported
   bool json = false;
+  std::string part = "rows";  // of the model; or "engine": what the engine adds to its steps
+  KvFormat kv = KvFormat::kActivation;
 };
 
 // Prints a table, or JSON; returns the process's exit status.

@@ -22,6 +22,15 @@ Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t h
                fmt::format("{}: have {}, want {} to {}", flag, value, low, high)};
 }
 
+Result<KvFormat> kv_format_of(const Flags& flags) {
+  if (flags.kv == "bf16") return KvFormat::kActivation;
+  if (flags.kv != "int8")
+    return Error{Refusal::FlagValue, fmt::format("--kv: have {}, want bf16 or int8", flags.kv)};
+  if (flags.device == "cpu") return KvFormat::kInt8;
+  return Error{Refusal::FlagValue,
+               fmt::format("--kv int8: --device {} has no kernels for it, cpu has", flags.device)};
+}
+
 Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
   ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
@@ -31,9 +40,11 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-memory", flags.cache_memory, -1, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-disk", flags.cache_disk, 1, kMiBMax));
+  ROOST_TRY_DO(check_range("--cache-write", flags.cache_write, 1, kMiBMax));
   ROOST_TRY_DO(check_range("--snapshot-every", flags.snapshot_every, 64, limits::kContextMax));
   ROOST_TRY_DO(check_range("--chunk-ms", flags.chunk_ms, 1, kGapMsMax));
   EngineOptions out;
+  ROOST_TRY(out.kv, kv_format_of(flags));
   out.n_threads = static_cast<int>(flags.threads);
   out.context_max = flags.context;
   out.streams_max = static_cast<int32_t>(flags.streams);
@@ -44,6 +55,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   out.has_drafts = !flags.no_drafts;
   out.cache_folder = flags.cache_dir;
   out.cache_disk_bytes = bytes_of(flags.cache_disk);
+  out.cache_write_bytes = bytes_of(flags.cache_write);
   if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);
   out.snapshot_every = flags.snapshot_every;
   out.gap_ns_max = flags.chunk_ms * 1'000'000;

@@ -31,6 +31,19 @@ TEST(EngineOptionsOfFlags, sizes_are_mib_and_times_ms) {
   EXPECT_EQ(options->gap_ns_max, 7'000'000);
 }
 
+TEST(EngineOptionsOfFlags, pages_of_codes_are_refused_where_no_kernel_reads_them) {
+  Flags flags;
+  flags.kv = "int8";
+  EXPECT_EQ(engine_options_of(flags)->kv, KvFormat::kInt8);
+  flags.device = "cuda";
+  const auto options = engine_options_of(flags);
+  ASSERT_FALSE(options);
+  EXPECT_EQ(options.error().refusal, Refusal::FlagValue);
+  EXPECT_EQ(options.error().detail, "--kv int8: --device cuda has no kernels for it, cpu has");
+  flags.kv = "int4";
+  EXPECT_EQ(engine_options_of(flags).error().detail, "--kv: have int4, want bf16 or int8");
+}
+
 TEST(EngineOptionsOfFlags, a_value_out_of_range_is_refused_by_name) {
   Flags flags;
   flags.snapshot_every = 63;

@@ -240,11 +240,14 @@ void print_memory_plan(const MemoryPlan& plan) {
                                                  {"kept states", plan.snapshots},
                                                  {"scratch of a step", plan.scratch},
                                                  {"workspace of kernels", plan.workspace},
+                                                 {"staging of the cache's files", plan.staging},
                                                  {"together", plan.total()}};
   for (const auto& [what, n_bytes] : rows) fmt::print("  {:<30}{:>21}\n", what, n_bytes);
   fmt::print("  {} pages of {} tokens, {} of them for running streams; {} slots; {} kept states\n",
              plan.n_pages, kPageTokens, plan.n_pages_of_streams, plan.n_slots, plan.n_snapshots);
   fmt::print("  context {} tokens\n", plan.context_max);
+  fmt::print("  prefix cache: {} bytes of memory where the model runs, {} bytes of files\n",
+             plan.snapshots + plan.cached_pages(), plan.disk);
 }
 
 int run_inspect(const InspectOptions& options) {

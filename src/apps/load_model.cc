@@ -180,7 +180,8 @@ void log_plan(const MemoryPlan& plan) {
        {"snapshots_mib", mib(plan.snapshots)},
        {"n_snapshots", fmt::to_string(plan.n_snapshots)},
        {"scratch_mib", mib(plan.scratch)},
-       {"workspace_mib", mib(plan.workspace)}});
+       {"workspace_mib", mib(plan.workspace)},
+       {"staging_mib", mib(plan.staging)}});
 }
 
 }  // namespace
@@ -198,7 +199,12 @@ Result<std::shared_ptr<const DrafterWeights>> load_drafter_of(const LoadOptions&
   if (folder.empty()) folder = options.folder + "/drafter";
   const bool is_there = !options.drafter.empty() || file_exists(folder + "/config.json");
   if (!options.engine.has_drafts || !is_there) return std::shared_ptr<const DrafterWeights>();
-  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target));
+  if (options.drafter_bits != 0 && options.drafter_bits != 4)
+    return Error{Refusal::FlagValue,
+                 "--drafter-bits: have " + std::to_string(options.drafter_bits) + ", want 0 or 4"};
+  const DrafterWidth width =
+      options.drafter_bits == 4 ? DrafterWidth::kFourBits : DrafterWidth::kAsPublished;
+  ROOST_TRY(DrafterWeights weights, load_drafter(folder, target, width));
   return std::make_shared<const DrafterWeights>(std::move(weights));
 }
 
@@ -228,17 +234,16 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   ROOST_TRY(const bool is_resident, make_resident(*shared_weights));
   steps.done("residency", is_resident ? "weights are in memory" : "weights are larger than memory");
 
+  EngineOptions engine_options = options.engine;
+  ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
   if (!machine.is_cpu()) {
     ROOST_TRY(shared_weights, machine.place(shared_weights, nullptr));
+    if (engine_options.drafter) {
+      ROOST_TRY(engine_options.drafter, machine.place(engine_options.drafter));
+    }
     steps.done("upload", fmt::format("{} MiB on the device", mib(shared_weights->bytes_owned)));
   }
 
-  EngineOptions engine_options = options.engine;
-  // The drafter's kernels are the CPU's; a card verifies no guesses.
-  engine_options.has_drafts = engine_options.has_drafts && machine.is_cpu();
-  if (engine_options.has_drafts) {
-    ROOST_TRY(engine_options.drafter, load_drafter_of(options, *shared_weights));
-  }
   model.has_drafter = engine_options.drafter != nullptr;
   model.has_cache_folder = !engine_options.cache_folder.empty();
   if (model.has_drafter) steps.done("drafter", summary_of(*engine_options.drafter));

@@ -18,8 +18,9 @@ struct LoadOptions {
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
   bool is_strict_model = false;
-  std::string drafter;   // folder; empty: `drafter` in the model's folder, if there is one
-  EngineOptions engine;  // n_tokens is set from the tokenizer, drafter from the files
+  std::string drafter;       // folder; empty: `drafter` in the model's folder, if there is one
+  int64_t drafter_bits = 0;  // 4: quantized when it is read; 0: as published
+  EngineOptions engine;      // n_tokens is set from the tokenizer, drafter from the files
 };
 
 // Reads configuration, weights, tokenizer and template, starts the engine, and logs each step with

@@ -21,15 +21,17 @@ std::unique_ptr<Hardware> find_card() {
 #endif
 }
 
-Result<ModelWeights> upload(const ModelWeights& weights, Device& device,
-                            const SyntheticMemory* synthetic) {
+std::unique_ptr<WeightTaker> taker_of(Device& device, const SyntheticMemory* synthetic) {
 #ifdef ROOST_CUDA
   // The only hardware beside the CPU, so its device is a card.
-  CardWeights taker(static_cast<cuda::Card&>(device), synthetic);
+  return std::make_unique<CardWeights>(static_cast<cuda::Card&>(device), synthetic);
 #else
-  WeightTaker taker(device);
   ROOST_CHECK(synthetic == nullptr);
+  return std::make_unique<WeightTaker>(device);
 #endif
+}
+
+Result<ModelWeights> upload(const ModelWeights& weights, WeightTaker& taker) {
   size_t n_logged = 0;
   const auto progress = [&](size_t n_done, size_t n_all) {
     if (n_done - n_logged < n_all / 8 && n_done < n_all) return;
@@ -58,8 +60,17 @@ Result<Machine> Machine::open(const std::string& device, int n_threads) {
 Result<std::shared_ptr<const ModelWeights>> Machine::place(
     std::shared_ptr<const ModelWeights> weights, const SyntheticMemory* synthetic) const {
   if (is_cpu_) return weights;
-  ROOST_TRY(ModelWeights placed, upload(*weights, hardware_->device(), synthetic));
+  const std::unique_ptr<WeightTaker> taker = taker_of(hardware_->device(), synthetic);
+  ROOST_TRY(ModelWeights placed, upload(*weights, *taker));
   return std::make_shared<const ModelWeights>(std::move(placed));
+}
+
+Result<std::shared_ptr<const DrafterWeights>> Machine::place(
+    std::shared_ptr<const DrafterWeights> weights) const {
+  if (is_cpu_) return weights;
+  const std::unique_ptr<WeightTaker> taker = taker_of(hardware_->device(), nullptr);
+  ROOST_TRY(DrafterWeights placed, upload_drafter(*weights, *taker));
+  return std::make_shared<const DrafterWeights>(std::move(placed));
 }
 
 }  // namespace roost

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "ops/ops.h"
+#include "weights/drafter.h"
 #include "weights/synthetic_memory.h"
 #include "weights/weights.h"
 
@@ -25,6 +26,8 @@ class Machine {
   // made of, or null.
   Result<std::shared_ptr<const ModelWeights>> place(std::shared_ptr<const ModelWeights> weights,
                                                     const SyntheticMemory* synthetic) const;
+  Result<std::shared_ptr<const DrafterWeights>> place(
+      std::shared_ptr<const DrafterWeights> weights) const;
 
  private:
   std::shared_ptr<Hardware> hardware_;

@@ -51,6 +51,13 @@ int run_bench_of(const CommandLine& line) {
   options.n_threads = static_cast<int>(flags.threads);
   options.repetitions = static_cast<int>(flags.repetitions);
   options.json = flags.json;
+  options.part = flags.part;
+  const Result<KvFormat> kv = kv_format_of(flags);
+  if (!kv) {
+    std::fprintf(stderr, "roost: %s\n", to_string(kv.error()).c_str());
+    return 1;
+  }
+  options.kv = *kv;
   return run_bench(options);
 }
 
@@ -63,6 +70,7 @@ int run_inspect_of(const CommandLine& line) {
   InspectOptions options;
   options.load.folder = line.model;
   options.load.drafter = line.flags.drafter;
+  options.load.drafter_bits = line.flags.drafter_bits;
   options.load.engine = std::move(*engine);
   options.lists_tensors = line.flags.lists_tensors;
   options.is_plan_alone = line.flags.plan;

@@ -270,6 +270,7 @@ int run_run(const CommandLine& line) {
   options.device = flags.device;
   options.template_file = flags.chat_template;
   options.drafter = flags.drafter;
+  options.drafter_bits = flags.drafter_bits;
   options.engine.has_drafts = !flags.no_drafts;
   options.engine.context_max = flags.context;
   options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;

@@ -162,6 +162,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   out.device = flags.device;
   out.template_file = flags.chat_template;
   out.drafter = flags.drafter;
+  out.drafter_bits = flags.drafter_bits;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")

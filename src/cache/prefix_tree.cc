@@ -11,6 +11,9 @@ namespace {
 
 constexpr double kHalfAge = 64;  // requests after which the chance of reuse has halved
 constexpr int32_t kUsesMax = 3;  // more uses say nothing more
+// A conversation that came back so often comes back once more: its front outlives the states of
+// sub-agents, which are used once or twice and then never.
+constexpr int32_t kTurnsMax = 6;
 
 double weight_of(SnapshotKind kind) {
   switch (kind) {
@@ -260,18 +263,20 @@ void PrefixTree::move_snapshots(int32_t from, int32_t to) {
 }
 
 std::optional<int32_t> PrefixTree::add_snapshot(int32_t page, int64_t position, SnapshotKind kind,
-                                                uint64_t owner) {
+                                                uint64_t owner, int32_t n_turns) {
   Node& n = node(page);
   ROOST_CHECK(n.is_in_tree && position > n.start && position <= n.start + n.n_keys);
   Snapshot fresh{.page = page, .kind = kind, .position = position, .last_use = now_};
   fresh.owner = owner;
+  fresh.n_turns = std::min(n_turns, kTurnsMax);
   for (int32_t s = n.first_snapshot; s >= 0; s = snapshots_[at(s)].next) {
     if (snapshots_[at(s)].position == position) return std::nullopt;
   }
   if (free_snapshots_.empty()) {
     if (snapshots_.empty()) return std::nullopt;
     int32_t least = -1;
-    double least_value = static_cast<double>(position - position_before(fresh)) * weight_of(kind);
+    double least_value = static_cast<double>(position - position_before(fresh)) * weight_of(kind) *
+                         (1 + fresh.n_turns);
     for (int32_t s = 0; s < n_snapshots(); ++s) {
       const double value = value_of(s);
       if (value < least_value) least = s, least_value = value;
@@ -314,16 +319,19 @@ void PrefixTree::drop_snapshots_of(uint64_t owner) {
   }
 }
 
-void PrefixTree::note_use(int32_t snapshot) {
+int32_t PrefixTree::note_use(int32_t snapshot) {
   Snapshot& s = snapshots_[at(snapshot)];
+  const int32_t n_turns = s.n_uses == 0 ? s.n_turns + 1 : 0;
   s.last_use = now_;
   ++s.n_uses;
+  s.n_turns = 0;                                                           // the front moves on
   if (s.kind == SnapshotKind::kSuspended) s.kind = SnapshotKind::kBorder;  // it has come back
+  return n_turns;
 }
 
-PrefixTree::Kept PrefixTree::kept(int32_t snapshot) const {
+void PrefixTree::kept(int32_t snapshot, Kept& out) const {
   const Snapshot& s = snapshots_[at(snapshot)];
-  Kept out;
+  out.pages.clear(), out.keys.clear();
   for (int32_t page = s.page; page >= 0; page = node(page).parent) out.pages.push_back(page);
   std::reverse(out.pages.begin(), out.pages.end());
   out.salt = node(out.pages.front()).salt;
@@ -331,18 +339,22 @@ PrefixTree::Kept PrefixTree::kept(int32_t snapshot) const {
     out.keys.insert(out.keys.end(), node(page).keys.begin(),
                     node(page).keys.begin() + node(page).n_keys);
   out.keys.resize(static_cast<size_t>(s.position));
-  return out;
 }
 
-// Of these the one that stands first, so that an entry finds the one before it.
-int32_t PrefixTree::first_unsaved() const {
-  int32_t first = -1;
+int32_t PrefixTree::best_unsaved() const {
+  int32_t best = -1;
+  double best_value = 0;
   for (int32_t s = 0; s < n_snapshots(); ++s) {
-    const Snapshot& candidate = snapshots_[at(s)];
-    if (candidate.page < 0 || candidate.is_saved) continue;
-    if (first < 0 || candidate.position < position_of(first)) first = s;
+    if (snapshots_[at(s)].page < 0 || snapshots_[at(s)].is_saved) continue;
+    const double value = value_of(s);
+    if (best < 0 || value > best_value) best = s, best_value = value;
   }
-  return first;
+  return best;
+}
+
+bool PrefixTree::has_unsaved() const {
+  return std::any_of(snapshots_.begin(), snapshots_.end(),
+                     [](const Snapshot& s) { return s.page >= 0 && !s.is_saved; });
 }
 
 // -------------------------------------------------------------------------------------- eviction
@@ -364,7 +376,7 @@ double PrefixTree::value_of(int32_t snapshot) const {
   const Snapshot& s = snapshots_[at(snapshot)];
   const auto age = static_cast<double>(now_ - s.last_use);
   const double chance =
-      weight_of(s.kind) * (1 + std::min(s.n_uses, kUsesMax)) / (1 + age / kHalfAge);
+      weight_of(s.kind) * (1 + std::min(s.n_uses, kUsesMax) + s.n_turns) / (1 + age / kHalfAge);
   return static_cast<double>(s.position - position_before(s)) * chance;
 }
 

@@ -68,14 +68,16 @@ class PrefixTree {
   int32_t publish(const Hash128& salt, int32_t parent, int32_t page, std::span<const int32_t> keys);
 
   // A place for the state behind `position` keys, which end in this published page. Nothing when
-  // every snapshot that is kept is worth more.
+  // every snapshot that is kept is worth more. n_turns: as note_use gave it.
   std::optional<int32_t> add_snapshot(int32_t page, int64_t position, SnapshotKind kind,
-                                      uint64_t owner);
+                                      uint64_t owner, int32_t n_turns = 0);
   void drop_snapshot(int32_t snapshot);
   void drop_unneeded();                    // all but those that a suspended sequence goes on from
   void drop_snapshots_of(uint64_t owner);  // a failed sequence leaves nothing
-  void note_use(int32_t snapshot);         // a sequence resumes from it
-  void tick() { ++now_; }                  // a request has come: everything is one older
+  // A sequence resumes from it. Returns how often its conversation has come back: to the first that
+  // goes on from it, for the states that this one will keep. Others branch off, and get 0.
+  int32_t note_use(int32_t snapshot);
+  void tick() { ++now_; }  // a request has come: everything is one older
   int64_t position_of(int32_t snapshot) const { return snapshots_[at(snapshot)].position; }
   int32_t n_snapshots() const { return static_cast<int32_t>(snapshots_.size()); }
   int32_t n_used_snapshots() const {
@@ -85,18 +87,17 @@ class PrefixTree {
   int64_t n_evicted_snapshots() const { return n_evicted_snapshots_; }
   int64_t n_added_snapshots() const { return n_added_snapshots_; }
 
-  // What a snapshot stands behind, for storage outside: the salt, all keys, the page table. Takes
-  // memory, so it is for times when nothing runs.
+  // What a snapshot stands behind, for storage outside: the salt, all keys, the page table. `out`
+  // is reused, so that nothing is allocated once it has had the longest.
   struct Kept {
     Hash128 salt;
     std::vector<int32_t> keys, pages;
   };
-  Kept kept(int32_t snapshot) const;
-  // The first snapshot that has not been marked as saved; -1: none.
-  int32_t first_unsaved() const;
+  void kept(int32_t snapshot, Kept& out) const;
+  // Of the snapshots that have not been marked as saved the one that is worth most; -1: none.
+  int32_t best_unsaved() const;
+  bool has_unsaved() const;
   void mark_saved(int32_t snapshot) { snapshots_[at(snapshot)].is_saved = true; }
-  int32_t n_free_pages() const { return static_cast<int32_t>(free_.size()); }
-  int32_t n_free_snapshots() const { return static_cast<int32_t>(free_snapshots_.size()); }
 
   // Cost to recompute × chance of reuse, in keys: what is lost with the snapshot.
   double value_of(int32_t snapshot) const;
@@ -120,6 +121,7 @@ class PrefixTree {
     SnapshotKind kind = SnapshotKind::kLadder;
     bool is_saved = false;
     int32_t n_uses = 0;
+    int32_t n_turns = 0;  // that led here, while it is the front of its conversation
     int64_t position = 0, last_use = 0;
     uint64_t owner = 0;
   };

@@ -17,6 +17,7 @@ int64_t pages_of(int64_t n_tokens) {
 // what it waits for. Background work makes room for it.
 void EngineCore::admit() {
   end_what_is_due();
+  if (disk_) disk_->advance();
   while (const std::optional<size_t> idx = next_waiting()) {
     Sequence& s = *waiting_[*idx];
     const bool has_slot = static_cast<int32_t>(running_.size()) < options_.streams_max;
@@ -24,6 +25,7 @@ void EngineCore::admit() {
       enter_running(*idx);
       continue;
     }
+    if (running_.empty() && disk_ && disk_->give_up()) continue;
     if (running_.empty() || s.is_background()) return;
     const size_t victim = newest_of_lowest_class();
     if (!running_[victim]->is_background()) return;
@@ -31,8 +33,8 @@ void EngineCore::admit() {
   }
 }
 
-// In the planner's order; what waits for a prefix that another one computes is passed over, and
-// background work while anything else waits. Nothing: nobody can start.
+// In the planner's order; what waits for a prefix that another one computes or a file holds is
+// passed over, and background work while anything else waits. Nothing: nobody can start.
 std::optional<size_t> EngineCore::next_waiting() {
   std::optional<size_t> first;
   for (size_t i = 0; i < waiting_.size(); ++i) {
@@ -41,7 +43,7 @@ std::optional<size_t> EngineCore::next_waiting() {
     if (first &&
         !is_before(need, waiting_[*first]->need(waiting_[*first]->n_hit_estimate), options_.limits))
       continue;
-    if (must_wait_for_leader(s)) continue;
+    if (must_wait_for_leader(s) || (disk_ && disk_->must_wait(s))) continue;
     first = i;
   }
   if (!first || !waiting_[*first]->is_background()) return first;
@@ -117,7 +119,7 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
     tree_.drop_snapshot(*snapshot);  // damaged: the next older one serves
     return reserve(s, with_cache);
   } else {
-    tree_.note_use(*snapshot);
+    s.n_turns = tree_.note_use(*snapshot);
     ++counts_.n_restored_snapshots;
   }
   if (has_part) {
@@ -131,6 +133,7 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
     s.event.n_cached = s.n_computed;
     counts_.n_cached_tokens += s.n_computed;
   }
+  counts_.n_restored += s.event.is_from_disk && !s.has_started;
   tree_.tick();
   return true;
 }
@@ -156,6 +159,7 @@ void EngineCore::grow_pages() {
         running_[i]->pages.push_back(*page);
         continue;
       }
+      if (disk_ && disk_->give_up()) continue;
       // One sequence alone always fits: the context is bounded by the pages.
       ROOST_CHECK(running_.size() > 1);
       const size_t victim = newest_of_lowest_class();

@@ -25,12 +25,13 @@ std::string sample_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::string cache_identity(const ModelWeights& weights, const DrafterWeights* drafter,
+std::string cache_identity(const ModelWeights& weights, const DrafterWeights* drafter, KvFormat kv,
                            const std::string& backend) {
   const ModelConfig& c = weights.config;
   // The number of threads changes no bit.
   std::string text = backend.substr(0, backend.find(',')) + " numerics " +
-                     std::to_string(kNumericsVersion) + " page " + std::to_string(kPageTokens);
+                     std::to_string(kNumericsVersion) + " page " + std::to_string(kPageTokens) +
+                     (kv == KvFormat::kInt8 ? " kv int8" : "");
   for (const int64_t n :
        {c.n_layers, c.hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.rotary_dims, c.n_key_heads,
         c.n_value_heads, c.key_dim, c.value_dim, c.n_experts, c.experts_per_token})

@@ -1,6 +1,8 @@
 // The engine's thread, and the hand-over between it and the threads that submit.
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -16,6 +18,8 @@ namespace {
 
 constexpr int64_t kCostsBudgetNs = 250'000'000;    // of the start, for timing steps
 constexpr int64_t kSaveBudgetNs = 10'000'000'000;  // of the end, for prefixes not yet saved
+// Between two looks at those who wait although nobody runs: their deadlines pass.
+constexpr int64_t kPollNs = 20'000'000;
 
 class EngineImpl final : public Engine {
  public:
@@ -35,8 +39,8 @@ class EngineImpl final : public Engine {
 
  private:
   void run();
-  bool take_commands();
-  bool has_nothing_to_do() const;
+  bool take_commands(bool is_idle);
+  void sleep(std::unique_lock<std::mutex>& lock);
   bool has_commands() const {  // under the lock
     return !submitted_.empty() || !cancelled_.empty() || !flushes_.empty();
   }
@@ -58,9 +62,11 @@ class EngineImpl final : public Engine {
   std::vector<std::function<void()>> flushes_;  // asked for: what to call when they are done
   Counts counts_;
   size_t n_queued_ = 0;  // of the core, as of its last step
+  bool has_side_work_ended_ = false;
   RequestId next_id_ = 1;
   bool is_draining_ = false, is_stopping_ = false;
 
+  std::unique_ptr<SideThread> side_;  // null: there are no files
   std::thread thread_;
 };
 
@@ -76,15 +82,18 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
       core_(core_options(options, plan, weights.config.end_tokens, weights.config.vocabulary),
             *runner_, clock) {
   core_.measure_costs(kCostsBudgetNs);
-  core_.keep_in(files_.get());
-  core_.load_prefixes();
   if (files_) {
+    side_ = std::make_unique<SideThread>([this] {
+      const std::lock_guard lock(mutex_);
+      has_side_work_ended_ = true;
+      wake_.notify_one();
+    });
+    core_.keep_in(*files_, *side_, options.cache_write_bytes);
     const PrefixFiles::Counts files_now = files_->counts();
     log(LogLevel::kInfo, "prefix_files",
         {{"entries", std::to_string(files_now.n_entries)},
          {"bytes", std::to_string(files_now.n_bytes)},
-         {"skipped", std::to_string(files_now.n_skipped)},
-         {"loaded", std::to_string(core_.tree().n_used_snapshots())}});
+         {"skipped", std::to_string(files_now.n_skipped)}});
   }
   counts_ = core_.counts();
   thread_ = std::thread([this] {
@@ -162,30 +171,31 @@ Engine::Counts EngineImpl::counts() const {
 // ------------------------------------------------------------------------------ the engine thread
 
 void EngineImpl::run() {
-  while (take_commands()) {
+  bool has_running = false;
+  while (take_commands(!has_running)) {
     core_.admit();
+    has_running = core_.has_running();
     publish_counts();  // the queue has places again before the step is over
     core_.step();
     publish_counts();
   }
   core_.end_all();
+  if (core_.disk() == nullptr) return;
   const int64_t until = clock_.now_ns() + kSaveBudgetNs;
-  while (clock_.now_ns() < until && core_.save_one_prefix()) continue;
+  while (clock_.now_ns() < until && core_.disk()->write_rest()) continue;
 }
 
-// Sleeps while there is nothing to do; false when the engine ends.
-bool EngineImpl::take_commands() {
+// Sleeps while there is nothing to do: nobody could start when it was last tried. False when the
+// engine ends.
+bool EngineImpl::take_commands(bool is_idle) {
   std::vector<std::unique_ptr<Sequence>> submitted;
   std::vector<RequestId> cancelled;
   std::vector<std::function<void()>> flushes;
   bool goes_on;
-  // Idle times are for saving, one entry at a time.
-  const bool is_idle = !core_.has_work() && !(has_nothing_to_do() && core_.save_one_prefix());
   {
     std::unique_lock lock(mutex_);
-    if (is_idle) {
-      wake_.wait(lock, [&] { return is_stopping_ || has_commands(); });
-    }
+    if (is_idle) sleep(lock);
+    has_side_work_ended_ = false;
     submitted.swap(submitted_);
     cancelled.swap(cancelled_);
     flushes.swap(flushes_);
@@ -202,20 +212,27 @@ bool EngineImpl::take_commands() {
   return goes_on;
 }
 
-bool EngineImpl::has_nothing_to_do() const {
-  const std::lock_guard lock(mutex_);
-  return !is_stopping_ && !has_commands();
+// Until something comes, a file is read or written, or the next one may be written.
+void EngineImpl::sleep(std::unique_lock<std::mutex>& lock) {
+  const auto has_something = [this] {
+    return is_stopping_ || has_side_work_ended_ || has_commands();
+  };
+  int64_t ns = PrefixDisk::kNever;
+  if (core_.has_work()) {
+    ns = kPollNs;
+  } else if (core_.disk() != nullptr) {
+    ns = core_.disk()->next_ns();
+    if (ns != PrefixDisk::kNever) ns = std::max<int64_t>(ns - clock_.now_ns(), 0);
+  }
+  if (ns == PrefixDisk::kNever) {
+    wake_.wait(lock, has_something);
+  } else {
+    wake_.wait_for(lock, std::chrono::nanoseconds(ns), has_something);
+  }
 }
 
 void EngineImpl::publish_counts() {
-  Counts counts = core_.counts();
-  if (files_) {
-    counts.n_cache_files = static_cast<int64_t>(files_->entries().size());
-    const PrefixFiles::Counts files = files_->counts();
-    counts.n_cache_files_skipped = files.n_skipped;
-    counts.n_cache_file_bytes = static_cast<int64_t>(files.n_bytes);
-    counts.n_cache_write_failures = files.n_failed_writes;
-  }
+  const Counts counts = core_.counts();
   const size_t n_queued = core_.n_queued();
   const std::lock_guard lock(mutex_);
   counts_ = counts;
@@ -236,7 +253,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeight
     ROOST_TRY(files, PrefixFiles::open({.folder = chosen.cache_folder,
                                         .bytes_max = chosen.cache_disk_bytes,
                                         .identity = cache_identity(*weights, chosen.drafter.get(),
-                                                                   runner->name()),
+                                                                   chosen.kv, runner->name()),
                                         .page_bytes = runner->page_bytes(),
                                         .snapshot_bytes = runner->snapshot_bytes()}));
   }

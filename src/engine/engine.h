@@ -63,9 +63,11 @@ struct EngineEvent {
   // kFinished: counts and times of the request, ns on the engine's clock. n_cached: prompt tokens
   // whose rows were not run because the prefix cache had them.
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
+  bool is_from_disk = false;  // what is cached was read from files for this request
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
-  int64_t gap_max_ns = 0;  // longest silence between two kTokens events
-  DraftFigures drafts;     // kFinished
+  int64_t gap_max_ns = 0;       // longest silence between two kTokens events
+  DraftFigures drafts;          // kFinished
+  bool has_found_loop = false;  // kFinished: reasoning was closed because it repeated itself
 };
 
 // Called on the engine thread; must not block or call the engine.
@@ -107,9 +109,10 @@ class Engine {
     int64_t n_rejected_snapshots = 0;            // damaged: an older one served
     Counted<kTokenBounds.size()> step_rows;      // of each step
     Counted<kSecondBounds.size()> mask_seconds;  // of each token that a grammar bound
-    int64_t n_cache_file_bytes = 0, n_cache_write_failures = 0;
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
+    int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_cache_file_bytes = 0;
+    int64_t n_restored = 0;  // requests that went on from what was read from files
   };
   virtual Counts counts() const = 0;  // any thread
 };

@@ -1,6 +1,7 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace roost {
@@ -55,7 +56,6 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
   round_streams_.reserve(n_streams);
   if (options_.has_drafts) matches_.assign(n_streams, CopyMatch(options_.context_max));
   hooks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
-  masks_.reserve(static_cast<size_t>(options_.drawn_rows_max));
 }
 
 std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, EventSink sink,
@@ -77,53 +77,76 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   if (s->request.grammar) {
     s->matcher = std::make_unique<GrammarMatcher>(s->request.grammar);
     const int64_t n_text = s->request.grammar.grammar->vocabulary().n_tokens();
-    s->mask.resize(mask_words(std::max(options.n_tokens, n_text)));
+    s->allowed.resize(mask_words(std::max(options.n_tokens, n_text)));
   }
   s->sink = std::move(sink);
-  s->prepare_rows(options.vocabulary, options.end_tokens);
+  s->prepare_rows(options.vocabulary, options.end_tokens, options.has_drafts ? 1 + kDraftsMax : 1);
   return s;
 }
 
+int64_t EngineCore::time_rows(int32_t n_rows, const int32_t* page) {
+  // Different tokens, so that experts are as different as those of a batch.
+  tokens_.resize(static_cast<size_t>(n_rows));
+  std::iota(tokens_.begin(), tokens_.end(), 0);
+  positions_.clear();
+  for (int32_t t = 0; t < n_rows; ++t) positions_.insert(positions_.end(), 3, t);
+  row_spans_.assign(1, {0, n_rows, 0, page});
+  delta_spans_.assign(1, {.n_new = n_rows, .store_after = n_rows});
+  // Rows that decode or are verified are drawn from.
+  logit_rows_.resize(static_cast<size_t>(std::min<int64_t>(n_rows, options_.drawn_rows_max)));
+  std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
+  sampling_.assign(logit_rows_.size(), {});
+  drawn_tokens_.resize(logit_rows_.size());
+  const int64_t from = clock_.now_ns();
+  runner_.run({.tokens = tokens_,
+               .positions = positions_,
+               .rows = row_spans_,
+               .delta_rows = delta_spans_,
+               .logit_rows = logit_rows_,
+               .sampling = sampling_},
+              drawn_tokens_);
+  return std::max<int64_t>(clock_.now_ns() - from, 1);
+}
+
+// What disturbs a measurement only ever lengthens it: of several the least counts.
 void EngineCore::measure_costs(int64_t budget_ns) {
-  const int64_t begin = clock_.now_ns();
+  constexpr int kRepetitions = 3;
   std::vector<StepCosts::Sample> samples;
   const int32_t page = *tree_.take_page();
+  int64_t best = time_rows(1, &page);  // touches memory that the others find in place
+  const int64_t begin = clock_.now_ns();
+  // Twice the rows take twice the time at most.
+  const auto fits = [&] { return clock_.now_ns() - begin + 2 * best <= budget_ns; };
   for (const int32_t n_rows : {1, 2, 4, 8, 16}) {
-    if (n_rows > options_.limits.step_rows_max) break;
-    int64_t best = 0;
-    // Twice: the first touches memory that the second finds in place.
-    for (int repetition = 0; repetition < 2; ++repetition) {
-      const bool is_first = samples.empty() && best == 0;
-      if (!is_first && clock_.now_ns() - begin >= budget_ns) break;
-      // Different tokens, so that experts are as different as those of a batch.
-      tokens_.resize(static_cast<size_t>(n_rows));
-      std::iota(tokens_.begin(), tokens_.end(), 0);
-      positions_.clear();
-      for (int32_t t = 0; t < n_rows; ++t) positions_.insert(positions_.end(), 3, t);
-      row_spans_.assign(1, {0, n_rows, 0, &page});
-      delta_spans_.assign(1, {.n_new = n_rows, .store_after = n_rows});
-      const int64_t from = clock_.now_ns();
-      runner_.run({.tokens = tokens_,
-                   .positions = positions_,
-                   .rows = row_spans_,
-                   .delta_rows = delta_spans_},
-                  {});
-      const int64_t took = std::max<int64_t>(clock_.now_ns() - from, 1);
-      best = best == 0 ? took : std::min(best, took);
+    if (n_rows > options_.limits.step_rows_max || (n_rows > 1 && !fits())) break;
+    int64_t least = n_rows == 1 ? best : std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < kRepetitions && (i == 0 || fits()); ++i) {
+      if (n_rows == 1 && !fits()) break;
+      least = std::min(least, time_rows(n_rows, &page));
     }
-    if (best == 0) break;
-    samples.push_back({n_rows, best});
+    best = least;
+    samples.push_back({n_rows, least});
   }
   costs_.set(samples);
   for (const StepCosts::Sample& sample : samples)
     rounds_.costs().step.record(sample.n_rows, 0, static_cast<double>(sample.ns) * 1e-6);
+  rounds_.measure_drafter(budget_ns,
+                          [this](auto blocks, auto tokens) { runner_.draft(blocks, tokens); });
   tree_.release_page(page);
   tokens_.clear();
+}
+
+void EngineCore::keep_in(PrefixFiles& files, SideWork& side, uint64_t write_bytes_per_s) {
+  disk_ = std::make_unique<PrefixDisk>(
+      PrefixDisk::Options{&files, &side, write_bytes_per_s, options_.context_max}, tree_, runner_,
+      clock_);
 }
 
 // -------------------------------------------------------------------------------------- commands
 
 void EngineCore::add(SequencePtr sequence) {
+  sequence->clock = &clock_;
+  sequence->mask_seconds = &counts_.mask_seconds;
   plan_places(*sequence);
   sequence->n_hit_estimate = estimate_hit(*sequence);
   waiting_.push_back(std::move(sequence));
@@ -145,6 +168,11 @@ size_t EngineCore::n_queued() const {
                                            [](const SequencePtr& s) { return s->is_queued; }));
 }
 
+void EngineCore::flush_prefixes() {
+  tree_.drop_unneeded();
+  if (disk_) disk_->flush();
+}
+
 Engine::Counts EngineCore::counts() const {
   Engine::Counts c = counts_;
   c.n_running = static_cast<int32_t>(running_.size());
@@ -159,6 +187,14 @@ Engine::Counts EngineCore::counts() const {
   c.n_evicted_pages = tree_.n_evicted_pages();
   c.n_evicted_snapshots = tree_.n_evicted_snapshots();
   c.n_saved_snapshots = tree_.n_added_snapshots();
+  if (disk_) {
+    const PrefixFiles::Counts files = disk_->files().counts();
+    c.n_cache_files = files.n_entries;
+    c.n_cache_file_bytes = static_cast<int64_t>(files.n_bytes);
+    c.n_cache_files_skipped = files.n_skipped;
+    c.n_cache_files_written = files.n_written;
+    c.n_cache_writes_failed = files.n_failed_writes;
+  }
   return c;
 }
 
@@ -167,14 +203,16 @@ void EngineCore::check_invariants() const {
   ROOST_CHECK(slots_.n_total() - slots_.n_free() == static_cast<int32_t>(running_.size()));
   int32_t n_held = 0;
   std::vector<bool> is_seen(static_cast<size_t>(tree_.n_pages()), false);
+  const auto see = [&](int32_t page) {
+    ROOST_CHECK(tree_.is_held(page));
+    n_held += !is_seen[static_cast<size_t>(page)];
+    is_seen[static_cast<size_t>(page)] = true;
+  };
+  if (disk_) std::for_each(disk_->held_pages().begin(), disk_->held_pages().end(), see);
   for (const SequencePtr& s : running_) {
     ROOST_CHECK(s->slot >= 0 && s->n_stored <= s->n_computed && s->n_computed <= s->n_tokens());
     ROOST_CHECK(s->n_computed - s->n_stored <= kReplayRowsMax);
-    for (const int32_t page : s->pages) {
-      ROOST_CHECK(tree_.is_held(page));
-      n_held += !is_seen[static_cast<size_t>(page)];
-      is_seen[static_cast<size_t>(page)] = true;
-    }
+    std::for_each(s->pages.begin(), s->pages.end(), see);
   }
   ROOST_CHECK(n_held == tree_.n_held_pages());
   for (const SequencePtr& s : waiting_) ROOST_CHECK(s->slot < 0 && s->pages.empty());
@@ -191,6 +229,7 @@ void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   s.event.error = std::move(error);
   s.event.n_generated = s.n_generated();
   s.event.drafts = s.drafts.figures;
+  s.event.has_found_loop = s.budget.has_found_loop();
   s.event.finished_ns = clock_.now_ns();
   s.sink(s.event);
   s.sink = nullptr;
@@ -226,6 +265,9 @@ void EngineCore::remove_finished() {
       keep_snapshot(*s, SnapshotKind::kReply);
     }
     release(*s);
+  }
+  for (const SequencePtr& s : waiting_) {
+    if (disk_ && !s->sink) disk_->forget(*s);
   }
   const auto has_ended = [](const SequencePtr& s) { return !s->sink; };
   const size_t n_stopped = std::erase_if(running_, has_ended);

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cache/id_pool.h"
-#include "cache/prefix_files.h"
 #include "cache/prefix_tree.h"
 #include "engine/engine.h"
+#include "engine/prefix_disk.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/speculation/rounds.h"
@@ -44,20 +44,21 @@ class EngineCore {
   static std::unique_ptr<Sequence> make_sequence(EngineRequest request, EventSink sink,
                                                  const CoreOptions& options, int64_t now_ns);
 
-  // Steps of up to 16 rows are timed for at most budget_ns (one row always), on slots and pages
-  // that nobody uses yet. Without it the first costs are taken from the first steps.
+  // Steps of up to 16 rows are timed, on slots and pages that nobody uses yet: one row once, then
+  // as many of 1, 2, 4, 8, 16 rows as fit into budget_ns; then blocks of the drafter, for as long
+  // again. Without it the first costs are taken from the first steps.
   void measure_costs(int64_t budget_ns);
 
-  // Entries of earlier processes, read into the prefix tree; before the first request.
-  void keep_in(PrefixFiles* files) { files_ = files; }
-  void load_prefixes();
-  // Writes one kept state that has no file yet; false: there is none. While nothing runs.
-  bool save_one_prefix();
-  void flush_prefixes();  // all that no sequence needs, and their files
+  // The prefix tree goes on in files; before the first request. Both must outlive it, and no job
+  // may run when it is destroyed.
+  void keep_in(PrefixFiles& files, SideWork& side, uint64_t write_bytes_per_s);
+  PrefixDisk* disk() { return disk_.get(); }  // null: there are no files
+  void flush_prefixes();                      // all that no sequence needs, and all files
 
   void add(std::unique_ptr<Sequence> sequence);
   void cancel(Engine::RequestId id);
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  bool has_running() const { return !running_.empty(); }
   void admit();    // endings that are due, then whoever can start
   void step();     // one forward call for those that run, if any
   void end_all();  // everything ends with kCancelled
@@ -67,12 +68,16 @@ class EngineCore {
   Engine::Counts counts() const;
   const PrefixTree& tree() const { return tree_; }
   const StepCosts& costs() const { return costs_; }
+  const DraftCosts& draft_costs() const { return rounds_.costs(); }
   void check_invariants() const;  // pages, slots and snapshots, counted again; for tests
 
  private:
+  int64_t time_rows(int32_t n_rows, const int32_t* page);
+
   // A sequence that draws in the step: its rows from the newest token on are the last of its rows.
   struct Drawn {
     int32_t sequence_idx = 0, first_logit = 0, n_accepted = 0;
+    bool is_end = false;  // the last of its tokens, the one behind the accepted drafts
   };
   using SequencePtr = std::unique_ptr<Sequence>;
 
@@ -95,12 +100,6 @@ class EngineCore {
   void keep_snapshot(Sequence& s, SnapshotKind kind);
   void publish(Sequence& s, int64_t position);
 
-  // prefix_storage.cc
-  struct LoadedPath {
-    std::vector<int32_t> keys, pages;
-  };
-  bool load_prefix(const PrefixFile& index, LoadedPath& path);
-
   // engine_step.cc: one forward call.
   void build_step();
   void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
@@ -110,8 +109,7 @@ class EngineCore {
   void commit_rows();
   void absorb_waiting(const Sequence& s);
   void keep_drawn(const Drawn& drawn);
-  int32_t accepted_of(const Sequence& s, const Drawn& drawn) const;
-  bool ends_reply(const Sequence& s, int32_t token) const;
+  void accept(const Sequence& s, Drawn& drawn) const;
   void keep_places_passed();
   void keep(Sequence& s, int32_t token);
   void note_prompt_done(const Sequence& s);
@@ -125,7 +123,7 @@ class EngineCore {
   StepRunner& runner_;
   const Clock& clock_;
   PrefixTree tree_;
-  PrefixFiles* files_ = nullptr;  // null: the prefix tree ends with the process
+  std::unique_ptr<PrefixDisk> disk_;  // null: the prefix tree ends with the process
   IdPool slots_;
   StepCosts costs_;
   Rounds rounds_;
@@ -147,7 +145,6 @@ class EngineCore {
   std::vector<DeltaSpan> delta_spans_;
   std::vector<SampleParams> sampling_;
   std::vector<RowHook*> hooks_;
-  std::vector<const uint32_t*> masks_;
 
   Engine::Counts counts_;  // the sums
 };

@@ -27,8 +27,7 @@ void EngineCore::step() {
                .delta_rows = delta_spans_,
                .logit_rows = logit_rows_,
                .sampling = sampling_,
-               .hooks = hooks_,
-               .masks = masks_},
+               .hooks = hooks_},
               drawn_tokens_);
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   costs_.observe(n_rows, clock_.now_ns() - from);
@@ -50,17 +49,15 @@ void EngineCore::build_step() {
   plan_step(needs_, options_.limits, costs_, chunks_);
   plan_drafts();
   tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
-  row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear(), masks_.clear();
+  row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear();
   for (const Chunk& chunk : chunks_) {
     add_rows(*running_[static_cast<size_t>(chunk.sequence_idx)], chunk.sequence_idx, chunk.n_rows);
   }
 }
 
 // How many drafts a sequence could bring: of its reply, of its pages, and of the row store, in
-// which all rows behind the stored state must have a place. What is adjusted from token to token
-// brings none: its row needs the token before.
+// which all rows behind the stored state must have a place.
 int32_t EngineCore::drafts_max(const Sequence& s) const {
-  if (s.has_row_work() || s.matcher || !s.request.budget.is_off()) return 0;
   const int64_t of_reply = s.new_tokens_max - s.n_generated() - 1;
   const int64_t of_pages = static_cast<int64_t>(s.pages.size()) * kPageTokens - s.n_tokens();
   int64_t stored = s.n_computed;
@@ -100,6 +97,7 @@ void EngineCore::plan_drafts() {
                  }
                  runner_.draft(blocks, tokens);
                });
+  for (const SequencePtr& s : running_) s->fit_drafts();
 }
 
 // The state is stored behind the last row, or at the next place where it is to be kept: rows behind
@@ -123,12 +121,9 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     logit_rows_.push_back(end_row - 1 + i);
     sampling_.push_back(s.request.sampling);
     sampling_.back().position = s.n_computed + i;
-    hooks_.push_back(s.has_row_work() ? &s : nullptr);
-    const int64_t from = s.matcher ? clock_.now_ns() : 0;
-    masks_.push_back(s.next_mask(options_.end_tokens));
-    if (s.matcher)
-      counts_.mask_seconds.add(static_cast<double>(clock_.now_ns() - from) * 1e-9, kSecondBounds);
+    hooks_.push_back(s.looks_at_rows() ? &s : nullptr);
   }
+  s.begin_rows();
 }
 
 // n_rows known tokens and the drafts behind them.
@@ -171,7 +166,7 @@ void EngineCore::commit_rows() {
     const bool draws = next < drawn_.size() && drawn_[next].sequence_idx == chunks_[i].sequence_idx;
     if (draws) {
       Drawn& drawn = drawn_[next++];
-      drawn.n_accepted = accepted_of(s, drawn);
+      accept(s, drawn);
       rows.n_rows += drawn.n_accepted - s.drafts.n_drafts;
     }
     const bool is_plain = draws && rows.n_rows == 1 && s.drafts.n_drafts == 0;
@@ -180,14 +175,13 @@ void EngineCore::commit_rows() {
   runner_.absorb(tap_rows_);
 }
 
-int32_t EngineCore::accepted_of(const Sequence& s, const Drawn& drawn) const {
+// No draft ends the reply, so only the token behind the accepted ones can.
+void EngineCore::accept(const Sequence& s, Drawn& drawn) const {
   const auto drafts = s.drafts.drafted();
   const std::span chosen(drawn_tokens_.data() + drawn.first_logit, drafts.size() + 1);
-  const int32_t n_accepted = count_accepted(drafts, chosen);
-  for (int32_t i = 0; i < n_accepted; ++i) {
-    if (ends_reply(s, chosen[static_cast<size_t>(i)])) return i;
-  }
-  return n_accepted;
+  drawn.n_accepted = count_accepted(drafts, chosen);
+  drawn.is_end = s.looks_at_rows() ? s.has_drawn_end
+                                   : s.ends_reply(chosen[static_cast<size_t>(drawn.n_accepted)]);
 }
 
 // Before anybody reads what the drafter keeps of the sequence.
@@ -204,20 +198,19 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
     const int32_t token = drawn_tokens_[static_cast<size_t>(drawn.first_logit + i)];
     s.n_computed += i > 0;  // the row of the draft that this token follows
     ++counts_.n_generated_tokens;
-    if (token >= 0) {
-      keep(s, s.budget.choose(s.request.budget, token));
-    } else {
+    if (token < 0) {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+    } else if (drawn.is_end && i == drawn.n_accepted) {
+      if (s.n_generated() == 0) note_prompt_done(s);
+      s.event.end_token = token;
+      finish(s, Finish::kEndToken);
+    } else {
+      if (s.request.top_logprobs >= 0)
+        std::swap(s.event.logprobs[0], s.drawn_logprobs[static_cast<size_t>(i)]);
+      keep(s, token);
     }
   }
-}
-
-bool EngineCore::ends_reply(const Sequence& s, int32_t token) const {
-  const std::vector<int32_t>& ends = options_.end_tokens;
-  const bool is_end = (!s.request.ignore_end_tokens || s.matcher) &&
-                      std::find(ends.begin(), ends.end(), token) != ends.end();
-  return is_end || s.is_stop_token(token);
 }
 
 // Every sequence whose state has come to stand at a place keeps it.
@@ -238,14 +231,7 @@ void EngineCore::keep_places_passed() {
 
 void EngineCore::keep(Sequence& s, int32_t token) {
   if (s.n_generated() == 0) note_prompt_done(s);
-  const bool is_forced = s.budget.is_forced(s.request.budget);
-  if (!is_forced && ends_reply(s, token)) {
-    s.event.end_token = token;
-    return finish(s, Finish::kEndToken);
-  }
-  ROOST_CHECK(!s.matcher || s.matcher->accept(token));  // the mask let it
   s.tokens.push_back(token);
-  s.note_kept(token);
   const int64_t now = clock_.now_ns();
   if (s.n_generated() == 1) {
     s.event.first_token_ns = now;

@@ -3,47 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
-#include <new>
 #include <random>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "tests/count_allocations.h"
 #include "tests/model_run.h"
-
-// Counts what all threads allocate, so that a test can prove that a step allocates nothing.
-namespace {
-std::atomic<int64_t> n_allocations{0};
-}  // namespace
-
-// Not inlined, or g++ sees malloc's pointer reach delete and warns.
-[[gnu::noinline]] void* operator new(size_t n) {
-  ++n_allocations;
-  if (void* p = std::malloc(n)) return p;
-  std::abort();
-}
-[[gnu::noinline]] void* operator new(size_t n, std::align_val_t alignment) {
-  ++n_allocations;
-  const auto unit = static_cast<size_t>(alignment);
-  if (void* p = std::aligned_alloc(unit, (n + unit - 1) / unit * unit)) return p;
-  std::abort();
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
 
 namespace roost {
 namespace {
@@ -375,19 +344,23 @@ TEST(Engine, equal_prompts_that_come_together_are_computed_once) {
   EXPECT_EQ(counts.n_cached_tokens, 3 * 499);
 }
 
-TEST(Engine, a_restart_begins_with_the_prefixes_of_the_folder) {
+TEST(Engine, a_restart_goes_on_from_the_files_of_the_folder) {
   std::string folder = (std::filesystem::temp_directory_path() / "roost-engine-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   EngineOptions options = small();
   options.cache_folder = folder;
-  const GoldenAnswer count = golden_answers().at("count");
-  const Answer first = ask(*make_engine(options), request(count.prompt, 20));
+  std::vector<int32_t> prompt(500);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7 % 3000);
+  const Answer first = ask(*make_engine(options), request(prompt, 20));
   {
     const auto engine = make_engine(options);
-    EXPECT_GT(engine->counts().n_kept_snapshots, 0);
-    const Answer again = ask(*engine, request(count.prompt, 20));
+    EXPECT_GT(engine->counts().n_cache_files, 0);
+    EXPECT_EQ(engine->counts().n_kept_snapshots, 0);
+    const Answer again = ask(*engine, request(prompt, 20));
     EXPECT_EQ(again.tokens, first.tokens);
-    EXPECT_EQ(again.end.n_cached, static_cast<int64_t>(count.prompt.size()) - 1);
+    EXPECT_EQ(again.end.n_cached, 499);
+    EXPECT_TRUE(again.end.is_from_disk);
+    EXPECT_FALSE(ask(*engine, request(prompt, 20)).end.is_from_disk);
     const auto second = Engine::create(fledgling(), options, system_clock());
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().refusal, Refusal::CacheFolder);

@@ -64,11 +64,20 @@ void adjust_logits(const LogitAdjust& adjust, const PenaltyHistory& history,
 void take_top(std::span<const float> logits, size_t n_top, std::vector<TokenLogprob>& top,
               double* log_total);
 
-// What looks at a row of raw logits, and may change it, before a token is drawn from it.
+// What looks at the rows of one sequence from which a step draws. They are drawn one after the
+// other, each when the token of the row in front of it is known: what a row of a draft is changed
+// by is then what it would be without drafts.
 class RowHook {
  public:
   virtual ~RowHook() = default;
-  virtual void before_draw(std::span<float> logits) = 0;  // ids with a token alone
+  // False: the row is not looked at. Its draft is not the token that was kept in front of it, or
+  // the reply has ended.
+  virtual bool wants_row() const = 0;
+  virtual bool wants_logits() const = 0;
+  // The raw row, which it may change: ids with a token alone. If wants_logits().
+  virtual void before_draw(std::span<float> logits) = 0;
+  virtual const uint32_t* mask() = 0;             // of the row, as that of Sample
+  virtual int32_t after_draw(int32_t drawn) = 0;  // the token that is kept; -1 stays -1
 };
 
 }  // namespace roost

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/prefix_disk.h"
 #include "engine/speculation/copy_match.h"
 
 namespace roost {
@@ -32,7 +33,7 @@ void fill_options(const ModelConfig& c, EngineOptions& options) {
 // Bytes that pages and snapshots may take; SIZE_MAX: nobody knows.
 size_t left_for_pages(const MemoryPlan& plan, const EngineOptions& options, size_t available) {
   const size_t weights = plan.weights_mapped + plan.weights_owned;
-  const size_t fixed = plan.slots + plan.scratch + plan.workspace;
+  const size_t fixed = plan.slots + plan.scratch + plan.workspace + plan.staging;
   size_t left = SIZE_MAX;
   if (options.memory_max > 0) {
     left = options.memory_max > weights ? options.memory_max - weights : 0;
@@ -46,11 +47,15 @@ size_t left_for_pages(const MemoryPlan& plan, const EngineOptions& options, size
   return left > fixed ? left - fixed : 0;
 }
 
-void plan_pages(const ModelConfig& c, const EngineOptions& options, size_t left, MemoryPlan& plan) {
-  size_t page_bytes = ModelState::bytes_per_page(c, DType::kBF16);
+size_t page_bytes_of(const ModelConfig& c, const EngineOptions& options) {
+  size_t n_bytes = ModelState::bytes_per_page(c, DType::kBF16, options.kv);
   if (options.drafter)
-    page_bytes += DrafterState::bytes_per_page(options.drafter->config, DType::kBF16);
-  page_bytes = std::max<size_t>(page_bytes, 1);
+    n_bytes += DrafterState::bytes_per_page(options.drafter->config, DType::kBF16);
+  return std::max<size_t>(n_bytes, 1);
+}
+
+void plan_pages(const ModelConfig& c, const EngineOptions& options, size_t left, MemoryPlan& plan) {
+  const size_t page_bytes = page_bytes_of(c, options);
   const size_t snapshot_bytes = std::max<size_t>(ModelState::bytes_per_slot(c, DType::kBF16, 0), 1);
   const auto pages_in = [&](size_t n_bytes) { return static_cast<int64_t>(n_bytes / page_bytes); };
   const int64_t wanted =
@@ -142,6 +147,11 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
   plan.workspace = options.hardware
                        ? options.hardware->workspace_bytes(step_limits(c, options))
                        : cpu_workspace_bytes(step_limits(c, options), options.n_threads);
+  if (options.has_cache && !options.cache_folder.empty()) {
+    plan.disk = options.cache_disk_bytes;
+    plan.staging = PrefixDisk::staging_bytes(page_bytes_of(c, options),
+                                             ModelState::bytes_per_slot(c, DType::kBF16, 0));
+  }
   const size_t left = left_for_pages(plan, options, available);
   plan_pages(c, options, left, plan);
   options.context_max =
@@ -150,7 +160,7 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
 
   const size_t to_take = plan.total() - plan.weights_mapped - plan.weights_owned;
   if (left != SIZE_MAX && plan.pages + plan.snapshots > left) {
-    const size_t have = left + plan.slots + plan.scratch + plan.workspace;
+    const size_t have = left + plan.slots + plan.scratch + plan.workspace + plan.staging;
     return Error{Refusal::MemoryTooSmall, "need " + std::to_string(to_take) +
                                               " bytes beside the weights, have " +
                                               std::to_string(have) +

@@ -18,12 +18,14 @@ struct EngineOptions {
   int64_t context_max = 0;   // tokens of one sequence; 0: the model's
   int32_t streams_max = 16;  // sequences that run at once
   size_t memory_max = 0;     // bytes of everything, weights included; 0: what the machine has
-  size_t kv_bytes = 0;       // of K/V pages, cached ones included; 0: what streams and cache need
-  bool has_cache = true;     // keep prefixes of earlier requests
+  KvFormat kv = KvFormat::kActivation;
+  size_t kv_bytes = 0;    // of K/V pages, cached ones included; 0: what streams and cache need
+  bool has_cache = true;  // keep prefixes of earlier requests
   std::optional<size_t> cache_bytes;  // of pages and snapshots beside what running streams need;
                                       // absent: a third of what is left
   std::string cache_folder;           // keeps prefixes beyond the process; empty: nothing does
-  uint64_t cache_disk_bytes = uint64_t{32} << 30;  // of its files
+  uint64_t cache_disk_bytes = uint64_t{32} << 30;   // of its files
+  uint64_t cache_write_bytes = uint64_t{64} << 20;  // written to them in a second at most
   int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
 
   // Steps.
@@ -43,13 +45,19 @@ struct EngineOptions {
 
 struct MemoryPlan {  // bytes, as printed at start
   size_t weights_mapped = 0, weights_owned = 0, pages = 0, slots = 0, snapshots = 0, scratch = 0,
-         workspace = 0;
+         workspace = 0, staging = 0;
   int32_t n_pages = 0, n_slots = 0, n_snapshots = 0;
   int32_t n_pages_of_streams = 0;  // of the pages: what running streams are planned to need
   int64_t context_max = 0;
+  uint64_t disk = 0;     // of the files below the prefix cache; 0: none
   size_t available = 0;  // that could be taken beside the weights when it was planned; 0: unknown
+  size_t cached_pages() const {  // bytes of pages beyond what running streams are planned to need
+    if (n_pages == 0) return 0;
+    return pages / static_cast<size_t>(n_pages) * static_cast<size_t>(n_pages - n_pages_of_streams);
+  }
   size_t total() const {
-    return weights_mapped + weights_owned + pages + slots + snapshots + scratch + workspace;
+    return weights_mapped + weights_owned + pages + slots + snapshots + scratch + workspace +
+           staging;
   }
 };
 

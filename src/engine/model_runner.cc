@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -30,18 +29,20 @@ class ModelRunner final : public StepRunner {
               const MemoryPlan& plan)
       : weights_(std::move(weights)),
         n_tokens_(options.n_tokens),
+        kv_(options.kv),
         hardware_(options.hardware ? options.hardware : make_cpu_hardware(options.n_threads)),
         device_(hardware_->device()),
         ops_(hardware_->make_ops(step_limits(weights_->config, options))),
         model_(*weights_, *ops_, options.chunk_rows_max, packed_rows_max(options)),
         state_(ModelState::create(weights_->config, ops_->activation(), plan.n_pages, plan.n_slots,
-                                  kReplayRowsMax, device_)),
+                                  kReplayRowsMax, device_, options.kv)),
         kept_(ModelState::create(weights_->config, ops_->activation(), 0, plan.n_snapshots, 0,
                                  device_)),
         logits_(device_.take(
             static_cast<size_t>(drawn_rows_max(options) * weights_->config.vocabulary) *
             sizeof(float))),
         drawn_(device_.take(static_cast<size_t>(drawn_rows_max(options)) * sizeof(int32_t))) {
+    masks_.reserve(static_cast<size_t>(drawn_rows_max(options)));
     if (options.drafter) add_drafter(options, plan);
     if (is_on_host()) return;
     size_t n_bytes = static_cast<size_t>(weights_->config.vocabulary) * sizeof(float);
@@ -60,23 +61,21 @@ class ModelRunner final : public StepRunner {
                     .rows = rows.rows,
                     .delta_rows = rows.delta_rows,
                     .logit_rows = rows.logit_rows,
-                    .logits = logits},
+                    .logits = logits,
+                    .tap_layers = tap_layers(),
+                    .taps = taps_of(rows)},
                    state_);
     if (n_logits == 0) return;
-    for (size_t i = 0; i < rows.hooks.size(); ++i) {
-      if (rows.hooks[i] == nullptr) continue;
-      const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
-      rows.hooks[i]->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
-      if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+    // Rows behind the first one of a hook wait for the token in front of them; all others are drawn
+    // in as few calls as that leaves.
+    size_t first = 0;
+    for (size_t end = 1; end <= drawn.size(); ++end) {
+      const bool waits = end < rows.hooks.size() && rows.hooks[end] != nullptr &&
+                         rows.hooks[end] == rows.hooks[end - 1];
+      if (end < drawn.size() && !waits) continue;
+      draw(rows, logits, first, end, drawn);
+      first = end;
     }
-    const Tensor tokens = drawn_.tensor(DType::kI32, {n_logits});
-    if (!is_on_host()) hide_masked(rows, logits);
-    ops_->run(Sample{.logits = logits,
-                     .params = rows.sampling,
-                     .n_tokens = n_tokens_,
-                     .tokens = tokens,
-                     .masks = is_on_host() ? rows.masks : std::span<const uint32_t* const>()});
-    device_.read(drawn.data(), tokens.data, tokens.n_bytes());
   }
 
   int32_t draft_rows_max() const override {
@@ -143,8 +142,8 @@ class ModelRunner final : public StepRunner {
   void copy_page(int32_t from, int32_t to) override {
     const PageCopy copies[] = {{from, to}};
     for (const ModelState::Pages& layer : state_.pages) {
-      ops_->run(CopyPages{.pool = layer.k, .copies = copies});
-      ops_->run(CopyPages{.pool = layer.v, .copies = copies});
+      layer.for_each(
+          [&](const Tensor& pool) { ops_->run(CopyPages{.pool = pool, .copies = copies}); });
     }
     for (const DrafterState::Pages& layer : draft_state_.pages) {
       ops_->run(CopyPages{.pool = layer.k, .copies = copies});
@@ -153,7 +152,7 @@ class ModelRunner final : public StepRunner {
   }
 
   size_t page_bytes() const override {
-    const size_t target = ModelState::bytes_per_page(weights_->config, ops_->activation());
+    const size_t target = ModelState::bytes_per_page(weights_->config, ops_->activation(), kv_);
     if (!drafter_) return target;
     return target + DrafterState::bytes_per_page(drafter_->config(), ops_->activation());
   }
@@ -195,22 +194,47 @@ class ModelRunner final : public StepRunner {
     int32_t n_rows = 0;
   };
 
+  // Draws from rows [first, end) of logits, of which the first one alone may be unwanted.
+  void draw(const StepRows& rows, const Tensor& logits, size_t first, size_t end,
+            std::span<int32_t> drawn) {
+    const auto hook_of = [&](size_t i) { return rows.hooks.empty() ? nullptr : rows.hooks[i]; };
+    if (hook_of(first) != nullptr && !hook_of(first)->wants_row()) drawn[first++] = -1;
+    if (first == end) return;
+    masks_.clear();
+    for (size_t i = first; i < end; ++i) {
+      RowHook* hook = hook_of(i);
+      if (hook != nullptr && hook->wants_logits()) {
+        const Tensor row = logits.at(static_cast<int64_t>(i)), here = seen(row);
+        hook->before_draw({here.as<float>(), static_cast<size_t>(n_tokens_)});
+        if (!is_on_host()) device_.write(row.data, here.data, here.n_bytes());
+      }
+      masks_.push_back(hook == nullptr ? nullptr : hook->mask());
+    }
+    const auto n = static_cast<int64_t>(end - first);
+    const Tensor tokens = drawn_.tensor(DType::kI32, {n});
+    ops_->run(Sample{.logits = logits.rows(static_cast<int64_t>(first), n),
+                     .params = rows.sampling.subspan(first, end - first),
+                     .n_tokens = n_tokens_,
+                     .tokens = tokens,
+                     .masks = masks_});
+    device_.read(drawn.data() + first, tokens.data, tokens.n_bytes());
+    for (size_t i = first; i < end; ++i)
+      if (hook_of(i) != nullptr) drawn[i] = hook_of(i)->after_draw(drawn[i]);
+  }
+
   void add_drafter(const EngineOptions& options, const MemoryPlan& plan) {
     drafter_weights_ = options.drafter;
     const DrafterConfig& c = drafter_weights_->config;
     drafter_ =
         std::make_unique<Drafter>(*drafter_weights_, *weights_, *ops_, absorbed_rows_max(options),
                                   drawn_rows_max(options), options.n_tokens);
-    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages);
+    draft_state_ = DrafterState::create(c, ops_->activation(), plan.n_pages, device_);
     const size_t row_bytes = static_cast<size_t>(c.tap_width()) * size_of(ops_->activation());
-    taps_ = Buffer(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
-    gathered_ = Buffer(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
+    taps_ = device_.take(static_cast<size_t>(options.chunk_rows_max) * row_bytes);
+    gathered_ = device_.take(static_cast<size_t>(absorbed_rows_max(options)) * row_bytes);
     waiting_.resize(static_cast<size_t>(options.streams_max));
-    for (Waiting& waiting : waiting_) waiting.taps = Buffer(kWaitingRows * row_bytes);
+    for (Waiting& waiting : waiting_) waiting.taps = device_.take(kWaitingRows * row_bytes);
     absorbed_.reserve(static_cast<size_t>(options.streams_max));
-    model_.set_tap([this](std::string_view place, int64_t layer, const Tensor& x) {
-      if (place == "residual") keep_tap(layer, x);
-    });
   }
 
   void forget_waiting(int32_t slot) {
@@ -221,41 +245,23 @@ class ModelRunner final : public StepRunner {
                  int32_t to_row) const {
     const size_t row_bytes =
         static_cast<size_t>(drafter_->config().tap_width()) * size_of(ops_->activation());
-    std::memcpy(to.data() + static_cast<size_t>(to_row) * row_bytes,
-                from.data() + static_cast<size_t>(from_row) * row_bytes,
-                static_cast<size_t>(n_rows) * row_bytes);
+    device_.copy(to.data() + static_cast<size_t>(to_row) * row_bytes,
+                 from.data() + static_cast<size_t>(from_row) * row_bytes,
+                 static_cast<size_t>(n_rows) * row_bytes);
   }
 
-  // The stream in front of a layer is the output of the one before.
-  void keep_tap(int64_t layer, const Tensor& x) {
-    const DrafterConfig& c = drafter_->config();
-    for (size_t i = 0; i < c.taps.size(); ++i) {
-      if (c.taps[i] + 1 != layer) continue;
-      const auto n_bytes = static_cast<size_t>(c.target_hidden) * size_of(x.dtype);
-      for (int64_t t = 0; t < x.dim(0); ++t)
-        std::memcpy(taps_.data() + (static_cast<size_t>(t) * c.taps.size() + i) * n_bytes,
-                    x.at(t).data, n_bytes);
-    }
+  std::span<const int64_t> tap_layers() const {
+    if (!drafter_) return {};
+    return drafter_->config().taps;
+  }
+  // Where the step's rows leave what the drafter takes in.
+  Tensor taps_of(const StepRows& rows) const {
+    if (!drafter_) return {};
+    const auto n_rows = static_cast<int64_t>(rows.tokens.size());
+    return taps_.tensor(ops_->activation(), {n_rows, drafter_->config().tap_width()});
   }
 
   bool is_on_host() const { return &device_ == &host_device(); }
-
-  // The sampler of a card takes no masks: what they hide becomes minus infinity before it, but for
-  // values that are not finite, which it must see.
-  void hide_masked(const StepRows& rows, const Tensor& logits) {
-    const int64_t n = logits.dim(1);
-    std::vector<float> row(static_cast<size_t>(n));
-    for (size_t i = 0; i < rows.masks.size(); ++i) {
-      const uint32_t* mask = rows.masks[i];
-      if (mask == nullptr) continue;
-      std::byte* at = logits.data + i * row.size() * sizeof(float);
-      device_.read(row.data(), at, row.size() * sizeof(float));
-      for (size_t id = 0; id < static_cast<size_t>(n_tokens_); ++id)
-        if (((mask[id / 32] >> (id % 32)) & 1) == 0 && std::isfinite(row[id]))
-          row[id] = -std::numeric_limits<float>::infinity();
-      device_.write(at, row.data(), row.size() * sizeof(float));
-    }
-  }
 
   // On a card one after the other, in the order of its work.
   template <class Work>
@@ -280,7 +286,7 @@ class ModelRunner final : public StepRunner {
   template <class Work>
   void for_each_part_of_page(int32_t page, const Work& work) const {
     for (const ModelState::Pages& layer : state_.pages)
-      work(layer.k.at(page)), work(layer.v.at(page));
+      layer.for_each([&](const Tensor& pool) { work(pool.at(page)); });
     for (const DrafterState::Pages& layer : draft_state_.pages)
       work(layer.k.at(page)), work(layer.v.at(page));
   }
@@ -292,6 +298,7 @@ class ModelRunner final : public StepRunner {
 
   const std::shared_ptr<const ModelWeights> weights_;
   const int64_t n_tokens_;
+  const KvFormat kv_;
   const std::shared_ptr<Hardware> hardware_;
   Device& device_;
   std::unique_ptr<Ops> ops_;
@@ -299,6 +306,7 @@ class ModelRunner final : public StepRunner {
   ModelState state_;
   ModelState kept_;  // its slots are the snapshots; it has no pages and no row stores
   Buffer logits_, drawn_;
+  std::vector<const uint32_t*> masks_;  // of one call of Sample
   // With a drafter.
   std::shared_ptr<const DrafterWeights> drafter_weights_;
   std::unique_ptr<Drafter> drafter_;

@@ -84,11 +84,14 @@ void EngineCore::keep_snapshot(Sequence& s, SnapshotKind kind) {
   const int64_t position = s.n_stored;
   s.n_kept = position;
   const PrefixTree::Hit known = tree_.find(s.request.cache_salt, s.tokens, position, hit_pages_);
-  if (known.n_tokens == position) return tree_.note_use(known.snapshot);  // another one kept it
+  if (known.n_tokens == position) {  // another one kept it
+    tree_.note_use(known.snapshot);
+    return;
+  }
   absorb_waiting(s);
   publish(s, position);
   const auto last_page = static_cast<size_t>((position - 1) / kPageTokens);
-  const auto snapshot = tree_.add_snapshot(s.pages[last_page], position, kind, s.id);
+  const auto snapshot = tree_.add_snapshot(s.pages[last_page], position, kind, s.id, s.n_turns);
   if (snapshot) runner_.save_state(s.slot, *snapshot);
 }
 

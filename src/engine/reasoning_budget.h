@@ -1,7 +1,9 @@
-// A bound on reasoning: when it is spent, the tokens that end reasoning are kept instead of drawn
-// ones (docs/SERVER.md, reasoning budget).
+// A bound on reasoning: when it is spent, or reasoning goes round in circles, the tokens that end
+// it are kept instead of drawn ones (docs/SERVER.md, reasoning budget).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,13 +12,43 @@ namespace roost {
 
 struct ReasoningBudget {
   int64_t n_tokens = -1;             // kept tokens of reasoning; -1: no bound
+  bool guards_loops = false;         // also ends reasoning that repeats itself
   bool starts_in_reasoning = false;  // the prompt leaves reasoning open
   int32_t open_token = -1, close_token = -1;
   std::vector<int32_t> closing;                // what ends reasoning
   std::vector<int32_t> closing_after_newline;  // the same behind a token that ends in a newline
   std::shared_ptr<const std::vector<bool>> ends_in_newline;  // by token
 
-  bool is_off() const { return n_tokens < 0; }
+  bool is_off() const { return n_tokens < 0 && !guards_loops; }
+};
+
+// Whether the last kLoopTokens tokens are one piece of at most kLoopPeriodMax again and again.
+class LoopWatch {
+ public:
+  static constexpr int32_t kLoopTokens = 512;
+  static constexpr size_t kLoopPeriodMax = 64;
+
+  void see(int32_t token) {
+    for (size_t period = 1; period <= kLoopPeriodMax; ++period) {
+      int32_t& n = n_equal_[period - 1];
+      n = token == before(period) ? n + 1 : 0;
+      has_loop_ |= n + static_cast<int32_t>(period) >= kLoopTokens;
+    }
+    last_[n_seen_++ % kLoopPeriodMax] = token;
+  }
+  bool has_loop() const { return has_loop_; }
+
+ private:
+  // The token that stands `period` tokens before the next one; -1: none does.
+  int32_t before(size_t period) const {
+    return period > n_seen_ ? -1 : last_[(n_seen_ - period) % kLoopPeriodMax];
+  }
+
+  std::array<int32_t, kLoopPeriodMax> last_{};
+  std::array<int32_t, kLoopPeriodMax>
+      n_equal_{};  // tokens in a row that equal the one a period before
+  size_t n_seen_ = 0;
+  bool has_loop_ = false;
 };
 
 // How far a reply is in its budget: a function of its kept tokens.
@@ -28,13 +60,12 @@ class BudgetState {
   // The token to keep at this position: the drawn one, or one that the budget forces.
   int32_t choose(const ReasoningBudget& budget, int32_t drawn) const {
     if (forced_ != nullptr && n_forced_ < forced_->size()) return (*forced_)[n_forced_];
-    if (budget.is_off() || !is_open_ || n_kept_ < budget.n_tokens) return drawn;
-    return closing_of(budget).front();
+    return is_spent(budget) ? closing_of(budget).front() : drawn;
   }
   bool is_forced(const ReasoningBudget& budget) const {
-    return (forced_ != nullptr && n_forced_ < forced_->size()) ||
-           (!budget.is_off() && is_open_ && n_kept_ >= budget.n_tokens);
+    return (forced_ != nullptr && n_forced_ < forced_->size()) || is_spent(budget);
   }
+  bool has_found_loop() const { return loop_.has_loop(); }
   void keep(const ReasoningBudget& budget, int32_t token) {
     if (budget.is_off()) return;
     if (is_forced(budget)) {
@@ -46,10 +77,15 @@ class BudgetState {
     last_ = token;
     if (!is_open_) return;
     ++n_kept_;
+    if (budget.guards_loops) loop_.see(token);
     if (token == budget.close_token) is_open_ = false;
   }
 
  private:
+  bool is_spent(const ReasoningBudget& budget) const {
+    const bool is_full = budget.n_tokens >= 0 && n_kept_ >= budget.n_tokens;
+    return is_open_ && (is_full || loop_.has_loop());
+  }
   const std::vector<int32_t>& closing_of(const ReasoningBudget& budget) const {
     const bool is_behind_newline = last_ >= 0 && budget.ends_in_newline &&
                                    (*budget.ends_in_newline)[static_cast<size_t>(last_)];
@@ -61,6 +97,7 @@ class BudgetState {
   int32_t last_ = -1;
   const std::vector<int32_t>* forced_ = nullptr;  // in the request, which the sequence keeps
   size_t n_forced_ = 0;
+  LoopWatch loop_;
 };
 
 }  // namespace roost

@@ -48,5 +48,40 @@ TEST(ReasoningBudget, reasoning_that_the_reply_opens_counts) {
             (std::vector<int32_t>{1, 5, 3, 2, 3, 3, 5}));
 }
 
+// Against loops alone; tokens from 10 on are text.
+ReasoningBudget guarded_budget() {
+  ReasoningBudget out = budget(-1);
+  out.guards_loops = true;
+  out.ends_in_newline = std::make_shared<const std::vector<bool>>(300, false);
+  return out;
+}
+
+TEST(ReasoningBudget, reasoning_that_repeats_itself_is_closed) {
+  for (const size_t period : {size_t{1}, size_t{3}, LoopWatch::kLoopPeriodMax}) {
+    ReasoningBudget guarded = guarded_budget();
+    // 100 tokens that differ, then a piece of them again and again.
+    std::vector<int32_t> drawn;
+    for (int32_t i = 0; i < 100; ++i) drawn.push_back(10 + i);
+    for (size_t i = 0; i < 600; ++i) drawn.push_back(static_cast<int32_t>(200 + i % period));
+    const std::vector<int32_t> out = kept(guarded, drawn);
+    const auto close = std::find(out.begin(), out.end(), 3);
+    ASSERT_NE(close, out.end());
+    EXPECT_EQ(close - out.begin(), 100 + LoopWatch::kLoopTokens);
+    EXPECT_EQ(std::vector<int32_t>(close, close + 4), guarded.closing);
+    drawn.resize(100 + static_cast<size_t>(LoopWatch::kLoopTokens) - 1);
+    EXPECT_EQ(kept(guarded, drawn), drawn);  // one short of a loop
+  }
+}
+
+TEST(ReasoningBudget, a_piece_longer_than_the_longest_is_no_loop) {
+  ReasoningBudget guarded = guarded_budget();
+  std::vector<int32_t> drawn;
+  for (size_t i = 0; i < 2000; ++i)
+    drawn.push_back(static_cast<int32_t>(10 + i % (LoopWatch::kLoopPeriodMax + 1)));
+  EXPECT_EQ(kept(guarded, drawn), drawn);
+  guarded.starts_in_reasoning = false;  // and content may say what it likes
+  EXPECT_EQ(kept(guarded, std::vector<int32_t>(600, 5)), std::vector<int32_t>(600, 5));
+}
+
 }  // namespace
 }  // namespace roost

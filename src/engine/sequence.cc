@@ -1,40 +1,93 @@
 // Rows of logits of one sequence: what its request changes in them and wants to know of them.
 #include "engine/sequence.h"
 
+#include "base/check.h"
+
 namespace roost {
 
-void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens) {
+void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens,
+                            size_t rows_max) {
   history = PenaltyHistory(request.adjust, request.prompt, vocabulary, n_prompt + new_tokens_max);
   budget = BudgetState(request.budget);
-  if (request.adjust.min_tokens > 0) {
-    if (!request.ignore_end_tokens) end_mask = end_tokens;
-    end_mask.insert(end_mask.end(), request.stop_tokens.begin(), request.stop_tokens.end());
-  }
+  // A form that is a whole ends, also where end tokens are ignored.
+  if (!request.ignore_end_tokens || matcher) ending = end_tokens;
+  ending.insert(ending.end(), request.stop_tokens.begin(), request.stop_tokens.end());
   if (request.top_logprobs < 0) return;
   event.logprobs.resize(1);
-  event.logprobs[0].top.reserve(static_cast<size_t>(request.top_logprobs));
+  drawn_logprobs.resize(rows_max);
+  for (TokenLogprobs& one : drawn_logprobs)
+    one.top.reserve(static_cast<size_t>(request.top_logprobs));
   raw_logits.resize(static_cast<size_t>(vocabulary));
+}
+
+bool Sequence::wants_row() const {
+  if (n_drawn == 0) return true;
+  return !has_drawn_end && last_drawn == drafts.drafts[static_cast<size_t>(n_drawn - 1)];
 }
 
 void Sequence::before_draw(std::span<float> logits) {
   if (request.top_logprobs >= 0) {
-    take_top(logits, static_cast<size_t>(request.top_logprobs), event.logprobs[0].top, &log_total);
+    take_top(logits, static_cast<size_t>(request.top_logprobs),
+             drawn_logprobs[static_cast<size_t>(n_drawn)].top, &log_total);
     std::copy(logits.begin(), logits.end(), raw_logits.begin());
   }
   if (request.adjust.is_off()) return;
   // A form that is complete may end: nothing else may be left.
   const bool is_whole = matcher && matcher->may_end();
-  const bool is_short = n_generated() < request.adjust.min_tokens && !is_whole;
+  const bool is_short = n_generated() + n_drawn < request.adjust.min_tokens && !is_whole;
   adjust_logits(request.adjust, history,
-                is_short ? std::span<const int32_t>(end_mask) : std::span<const int32_t>(), logits);
+                is_short ? std::span<const int32_t>(ending) : std::span<const int32_t>(), logits);
 }
 
-void Sequence::note_kept(int32_t token) {
-  history.keep(token);
-  budget.keep(request.budget, token);
+// What ends a reply may come when it is a whole.
+const uint32_t* Sequence::mask() {
+  if (!matcher) return nullptr;
+  const int64_t from = clock->now_ns();
+  matcher->fill_mask(allowed);
+  if (matcher->may_end()) {
+    for (const int32_t token : ending)  // ids that are never drawn may be among them
+      if (static_cast<size_t>(token) < allowed.size() * 32) allow_token(allowed, token);
+  }
+  mask_seconds->add(static_cast<double>(clock->now_ns() - from) * 1e-9, kSecondBounds);
+  return allowed.data();
+}
+
+int32_t Sequence::after_draw(int32_t drawn) {
+  const auto row = static_cast<size_t>(n_drawn++);
+  last_drawn = drawn;
+  if (drawn < 0) return drawn;
+  const bool is_forced = budget.is_forced(request.budget);
+  last_drawn = budget.choose(request.budget, drawn);
+  has_drawn_end = !is_forced && ends_reply(last_drawn);
+  if (has_drawn_end) return last_drawn;
+  ROOST_CHECK(!matcher || matcher->accept(last_drawn));  // the mask let it
+  history.keep(last_drawn);
+  budget.keep(request.budget, last_drawn);
   if (request.top_logprobs >= 0)
-    event.logprobs[0].logprob =
-        static_cast<float>(double{raw_logits[static_cast<size_t>(token)]} - log_total);
+    drawn_logprobs[row].logprob =
+        static_cast<float>(double{raw_logits[static_cast<size_t>(last_drawn)]} - log_total);
+  return last_drawn;
+}
+
+void Sequence::fit_drafts() {
+  BudgetState ahead = budget;
+  drafts.has_misfit = false;
+  size_t n_read = 0;
+  int32_t n = 0;
+  for (; n < drafts.n_drafts; ++n) {
+    int32_t& draft = drafts.drafts[static_cast<size_t>(n)];
+    const bool is_forced = ahead.is_forced(request.budget);
+    draft = ahead.choose(request.budget, draft);
+    ahead.keep(request.budget, draft);
+    // Whether it holds is seen in the row in front of it; nothing is behind it.
+    if (!is_forced && ends_reply(draft)) break;
+    if (!matcher) continue;
+    drafts.has_misfit = !matcher->accept(draft);
+    if (drafts.has_misfit) break;
+    ++n_read;
+  }
+  if (matcher) matcher->rollback(n_read);
+  drafts.n_drafts = n;
 }
 
 }  // namespace roost

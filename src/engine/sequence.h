@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "cache/prefix_tree.h"
@@ -42,8 +41,12 @@ struct Sequence final : RowHook {
   bool uses_cache = false;
   std::vector<Place> places;   // ascending; those behind n_stored have been passed
   int64_t n_published = 0;     // tokens whose pages are in the tree
+  int32_t n_turns = 0;         // of its conversation before it, as the tree knows them
   int64_t n_kept = 0;          // behind which the last snapshot of it stands
   int64_t n_hit_estimate = 0;  // by a lookup when it came: for the order of the queue
+  // Whether files may hold more of its prefix than memory does.
+  enum class OnDisk : uint8_t { kUnknown, kWaits, kNothing } on_disk = OnDisk::kUnknown;
+  int64_t on_disk_since_ns = 0;  // when it was first asked
 
   StreamDrafts drafts;
 
@@ -59,11 +62,20 @@ struct Sequence final : RowHook {
   // What the request changes in its rows of logits, and wants to know of them.
   PenaltyHistory history;
   BudgetState budget;
-  std::vector<int32_t> end_mask;            // tokens that are not drawn before adjust.min_tokens
+  std::vector<int32_t> ending;              // tokens that end the reply
   std::vector<float> raw_logits;            // of the row in work, where logprobs are asked for
   double log_total = 0;                     // of that row, ln(sum e^z)
   std::unique_ptr<GrammarMatcher> matcher;  // of a reply that follows a grammar
-  TokenMask mask;
+  TokenMask allowed;
+  // Where the times of its masks are counted, from when it is added.
+  const Clock* clock = nullptr;
+  Counted<kSecondBounds.size()>* mask_seconds = nullptr;
+
+  // Of the step, in rows that the sequence looks at: how many were drawn, the last token of them,
+  // whether it ends the reply, and what is told of each.
+  int32_t n_drawn = 0, last_drawn = -1;
+  bool has_drawn_end = false;
+  std::vector<TokenLogprobs> drawn_logprobs;  // one a row; none without logprobs
 
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
@@ -71,25 +83,25 @@ struct Sequence final : RowHook {
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t n_generated() const { return n_tokens() - n_prompt; }
   // Takes the memory that the members above need; the request must be in its place.
-  void prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens);
-  bool has_row_work() const { return request.top_logprobs >= 0 || !request.adjust.is_off(); }
+  // rows_max: rows from which a step draws for it.
+  void prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens, size_t rows_max);
+  // Rows are drawn one by one; the state above goes with them.
+  bool looks_at_rows() const { return wants_logits() || matcher || !request.budget.is_off(); }
+  void begin_rows() { n_drawn = 0, has_drawn_end = false; }
+  bool wants_row() const override;
+  bool wants_logits() const override {
+    return request.top_logprobs >= 0 || !request.adjust.is_off();
+  }
   void before_draw(std::span<float> logits) override;
-  void note_kept(int32_t token);  // in the history, the budget and the event's logprobs
+  const uint32_t* mask() override;
+  int32_t after_draw(int32_t drawn) override;
+  // Cuts the drafts where the reply would end or leave its grammar; where the budget forces a
+  // token, that one is drafted.
+  void fit_drafts();
 
   bool is_background() const { return request.priority == Priority::kBackground; }
-  // The ids that may come next; null when all may. What ends a reply may come when it is a whole.
-  const uint32_t* next_mask(const std::vector<int32_t>& end_tokens) {
-    if (!matcher) return nullptr;
-    matcher->fill_mask(mask);
-    if (!matcher->may_end()) return mask.data();
-    for (const auto& ends : {std::span(end_tokens), std::span(std::as_const(request.stop_tokens))})
-      for (const int32_t token : ends)  // ids that are never drawn may be among them
-        if (static_cast<size_t>(token) < mask.size() * 32) allow_token(mask, token);
-    return mask.data();
-  }
-  bool is_stop_token(int32_t token) const {
-    return std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
-           request.stop_tokens.end();
+  bool ends_reply(int32_t token) const {
+    return std::find(ending.begin(), ending.end(), token) != ending.end();
   }
   // As the planner sees it; computed: tokens whose rows need not run.
   SequenceNeed need(int64_t computed) const {

@@ -22,7 +22,6 @@ struct StepRows {
   std::span<const int32_t> logit_rows;     // rows from which a token is drawn
   std::span<const SampleParams> sampling;  // one for each of them
   std::span<RowHook* const> hooks;         // one for each of them, null for none; or empty
-  std::span<const uint32_t* const> masks;  // one for each of them, see Sample
 };
 
 // Rows of the last run that are committed, all of one sequence: the drafter takes them in.
@@ -39,7 +38,8 @@ class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  // Runs the rows and draws a token for each of logit_rows; -1 where a logit is not finite.
+  // Runs the rows and draws a token for each of logit_rows; -1 where a logit is not finite, and in
+  // rows that their hook does not want.
   virtual void run(const StepRows& rows, std::span<int32_t> drawn) = 0;
 
   // Drafts. Rows of a block; 0: there is no drafter, and the next two do nothing.

@@ -22,10 +22,105 @@ size_t Automaton::n_bytes() const {
   return n;
 }
 
+DfaPtr lasting_dfa(Result<ByteDfa> dfa) {
+  dfa->is_lasting = true;
+  return std::make_shared<const ByteDfa>(*std::move(dfa));
+}
+
+namespace {
+
+ByteNfa closing_marker() {
+  ByteNfa nfa;
+  nfa.accept(nfa.add_text(nfa.add_anywhere(), "</think>"), 0);
+  return nfa;
+}
+
+Rule bytes_rule(DfaPtr dfa) {
+  Rule rule{.kind = RuleKind::kBytes};
+  rule.dfa = std::move(dfa);
+  rule.height = 0;
+  return rule;
+}
+
+}  // namespace
+
+RuleId Automaton::add(Rule rule) {
+  rules.push_back(std::move(rule));
+  return static_cast<RuleId>(rules.size() - 1);
+}
+
+void Automaton::set_root(RuleId rule) {
+  static const DfaPtr kReasoning = [] {
+    GrammarBudget budget;
+    return lasting_dfa(until_found(closing_marker(), budget));
+  }();
+  static const DfaPtr kNewlines = [] {
+    GrammarBudget budget;
+    return lasting_dfa(compile_regex("\\n{0,2}", {}, budget));
+  }();
+  root = rule;
+  Rule whole{.kind = RuleKind::kSequence};
+  whole.children = {add(bytes_rule(kReasoning)), add(bytes_rule(kNewlines)), rule};
+  whole.height = rules[rule].height;
+  root_behind_reasoning = add(std::move(whole));
+}
+
+void Automaton::let_reasoning_be_the_whole() {
+  static const DfaPtr kOpen = [] {
+    GrammarBudget budget;
+    return lasting_dfa(without_finds(closing_marker(), budget));
+  }();
+  Rule any{.kind = RuleKind::kChoice};
+  any.height = 0;
+  any.children = {add(bytes_rule(kOpen)), root_behind_reasoning};
+  root_behind_reasoning = add(std::move(any));
+}
+
+namespace {
+
+void move_ids(std::vector<RuleId>& ids, RuleId by) {
+  for (RuleId& id : ids)
+    if (id != kNoRule) id += by;
+}
+
+void move_ids(Punctuation& p, RuleId by) {
+  for (RuleId* id : {&p.open_object, &p.close_object, &p.close_empty_object, &p.open_array,
+                     &p.close_array, &p.close_empty_array, &p.comma, &p.colon})
+    if (*id != kNoRule) *id += by;
+}
+
+}  // namespace
+
+Automaton either(Automaton first, Automaton second) {
+  const auto by = static_cast<RuleId>(first.rules.size());
+  for (Rule& rule : second.rules) {
+    move_ids(rule.children, by);
+    if (rule.object) {
+      rule.object = std::make_shared<ObjectRule>(*rule.object);
+      move_ids(rule.object->other_values, by);
+      move_ids(rule.object->punctuation, by);
+      for (ObjectRule::Property& property : rule.object->properties) property.value += by;
+    }
+    if (rule.array) {
+      rule.array = std::make_shared<ArrayRule>(*rule.array);
+      move_ids(rule.array->first_items, by);
+      move_ids(rule.array->distinct_items, by);
+      move_ids(rule.array->punctuation, by);
+      if (rule.array->items != kNoRule) rule.array->items += by;
+    }
+    first.rules.push_back(std::move(rule));
+  }
+  Rule any{.kind = RuleKind::kChoice};
+  any.children = {first.root, second.root + by};
+  any.height = std::min(first.rules[any.children[0]].height, first.rules[any.children[1]].height);
+  first.levels_max = std::max(first.levels_max, second.levels_max);
+  first.set_root(first.add(std::move(any)));
+  return first;
+}
+
 Result<RuleId> AutomatonBuilder::add(Rule rule) {
   ROOST_TRY_DO(budget_.take_states(1 + static_cast<int64_t>(rule.children.size())));
-  automaton_.rules.push_back(std::move(rule));
-  return static_cast<RuleId>(automaton_.rules.size() - 1);
+  return automaton_.add(std::move(rule));
 }
 
 Result<RuleId> AutomatonBuilder::reserve() {
@@ -102,7 +197,7 @@ Result<void> AutomatonBuilder::add_punctuation(bool has_space) {
     ROOST_TRY(ByteDfa dfa, compile_regex(pattern, {}, budget_));
     return add_bytes(std::move(dfa));
   };
-  Punctuation& p = automaton_.punctuation;
+  Punctuation& p = punctuation_;
   ROOST_TRY(p.open_object, add_pattern("\\{" + space));
   ROOST_TRY(p.close_object, add_pattern(space + "\\}"));
   ROOST_TRY(p.close_empty_object, add_pattern("\\}"));
@@ -227,13 +322,8 @@ Result<Automaton> AutomatonBuilder::finish(RuleId root, uint32_t levels_max,
     rule.object->other_keys =
         keys.accepts_nothing() ? nullptr : std::make_shared<const ByteDfa>(std::move(keys));
   }
-  automaton_.root = root;
   automaton_.levels_max = levels_max;
-  ROOST_TRY(ByteDfa until, until_dfa("</think>", budget_));
-  ROOST_TRY(const RuleId reasoning, add_bytes(std::move(until)));
-  ROOST_TRY(ByteDfa newlines, compile_regex("\\n{0,2}", {}, budget_));
-  ROOST_TRY(const RuleId gap, add_bytes(std::move(newlines)));
-  ROOST_TRY(automaton_.root_behind_reasoning, add_sequence({reasoning, gap, root}));
+  automaton_.set_root(root);
   return std::move(automaton_);
 }
 

@@ -15,6 +15,9 @@ namespace roost {
 using RuleId = uint32_t;
 using DfaPtr = std::shared_ptr<const ByteDfa>;
 
+// One object for the life of the program; masks of its states are kept as long.
+DfaPtr lasting_dfa(Result<ByteDfa> dfa);
+
 inline constexpr uint32_t kUnbounded = UINT32_MAX;
 inline constexpr RuleId kNoRule = UINT32_MAX;
 inline constexpr uint32_t kEndless = UINT32_MAX;  // the height of a rule that nothing satisfies
@@ -63,6 +66,7 @@ struct ObjectRule {
 };
 
 struct ArrayRule {
+  Punctuation punctuation;
   std::vector<RuleId> first_items;
   RuleId items = kNoRule;  // those behind; kNoRule: none
   uint32_t min = 0, max = kUnbounded;
@@ -86,13 +90,18 @@ struct Rule {
 
 struct Automaton {
   std::vector<Rule> rules;
-  Punctuation punctuation;
   RuleId root = kNoRule;
   RuleId root_behind_reasoning = kNoRule;  // free text to </think>, newlines, then the root
   uint32_t levels_max = limits::kValueDepthMax;
 
   size_t n_bytes() const;
+  RuleId add(Rule rule);
+  void set_root(RuleId rule);         // and the one behind reasoning
+  void let_reasoning_be_the_whole();  // the turn may end in it
 };
+
+// What one of the two accepts.
+Automaton either(Automaton first, Automaton second);
 
 // Builds an automaton rule by rule.
 class AutomatonBuilder {
@@ -102,7 +111,7 @@ class AutomatonBuilder {
   GrammarBudget& budget() { return budget_; }
   std::vector<Rule>& rules() { return automaton_.rules; }
   Rule& rule(RuleId id) { return automaton_.rules[id]; }
-  const Punctuation& punctuation() const { return automaton_.punctuation; }
+  const Punctuation& punctuation() const { return punctuation_; }
 
   Result<RuleId> reserve();  // satisfied by nothing until it is set
   Result<RuleId> add(Rule rule);
@@ -128,6 +137,7 @@ class AutomatonBuilder {
 
   GrammarBudget& budget_;
   Automaton automaton_;
+  Punctuation punctuation_;
 };
 
 }  // namespace roost

@@ -65,6 +65,13 @@ bool ByteDfa::accepts_text(std::string_view text) const {
   return accepts(state);
 }
 
+int32_t ByteNfa::add_anywhere() {
+  const int32_t state = add_state();
+  add_empty(0, state);
+  add_edge(state, 0x00, 0xFF, state);
+  return state;
+}
+
 int32_t ByteNfa::add_state() {
   states_.emplace_back();
   return static_cast<int32_t>(states_.size() - 1);
@@ -324,34 +331,36 @@ Result<ByteDfa> literal_dfa(const std::vector<std::string>& texts, GrammarBudget
   return nfa.determinize(budget);
 }
 
-Result<ByteDfa> until_dfa(std::string_view marker, GrammarBudget& budget) {
-  // The states of a search that stops at its first find; no byte leads out of the last.
-  const size_t n = marker.size();
-  ROOST_TRY_DO(budget.take_states(static_cast<int64_t>(n + 1)));
-  ByteDfa out;
-  std::array<bool, 256> is_in_marker{};
-  for (const char c : marker) is_in_marker[static_cast<uint8_t>(c)] = true;
-  int32_t n_classes = 1;
-  for (size_t byte = 0; byte < 256; ++byte)
-    out.class_of[byte] = is_in_marker[byte] ? static_cast<uint8_t>(n_classes++) : uint8_t{0};
-  out.n_classes = n_classes;
-  out.next.assign((n + 1) * static_cast<size_t>(n_classes), 0);
-  out.tags.assign(n + 1, ByteDfa::kDead);
-  out.tags[n] = 0;
-  for (size_t state = 0; state <= n; ++state) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      int32_t& to = out.next[state * static_cast<size_t>(n_classes) + out.class_of[byte]];
-      if (state == n) {
-        to = ByteDfa::kDead;
-      } else if (is_in_marker[byte]) {
-        std::string seen(marker.substr(0, state));
-        seen += static_cast<char>(byte);
-        while (!marker.starts_with(seen)) seen.erase(0, 1);
-        to = static_cast<int32_t>(seen.size());
-      }
-    }
+namespace {
+
+// No byte leads out of the states for which `is_last` says so, none into those of `is_never`.
+template <class Last, class Never>
+ByteDfa cut(ByteDfa dfa, const Last& is_last, const Never& is_never) {
+  const auto n_classes = static_cast<size_t>(dfa.n_classes);
+  for (size_t i = 0; i < dfa.next.size(); ++i) {
+    int32_t& to = dfa.next[i];
+    const bool is_dead = to == ByteDfa::kDead || is_last(dfa.tags[i / n_classes]) ||
+                         is_never(dfa.tags[static_cast<size_t>(to)]);
+    if (is_dead) to = ByteDfa::kDead;
   }
-  return out;
+  return trim(dfa);
+}
+
+}  // namespace
+
+Result<ByteDfa> until_found(const ByteNfa& finds, GrammarBudget& budget) {
+  ROOST_TRY(ByteDfa dfa, finds.determinize(budget));
+  return cut(
+      std::move(dfa), [](int32_t tag) { return tag != ByteDfa::kDead; },
+      [](int32_t tag) { return tag == kNeverFind; });
+}
+
+Result<ByteDfa> without_finds(const ByteNfa& finds, GrammarBudget& budget) {
+  ROOST_TRY(ByteDfa dfa, finds.determinize(budget));
+  for (int32_t& tag : dfa.tags) tag = tag == ByteDfa::kDead ? 0 : ByteDfa::kDead;
+  return cut(
+      std::move(dfa), [](int32_t) { return false; },
+      [](int32_t tag) { return tag == ByteDfa::kDead; });
 }
 
 bool is_endless_everywhere(const ByteDfa& dfa) {

@@ -33,6 +33,7 @@ struct ByteDfa {
 
   std::array<uint8_t, 256> class_of{};  // bytes that no state tells apart
   int32_t n_classes = 1;
+  bool is_lasting = false;    // one object for the life of the program
   std::vector<int32_t> next;  // [states, n_classes]; kDead where there is no way
   std::vector<int32_t> tags;  // of each state: >= 0 when it accepts, kDead when not
 
@@ -56,6 +57,7 @@ class ByteNfa {
   void add_empty(int32_t from, int32_t to);
   void accept(int32_t state, int32_t tag);                // the lowest tag wins where several meet
   int32_t add_text(int32_t from, std::string_view text);  // the state behind it
+  int32_t add_anywhere();  // a state reached by any bytes, and by none
   size_t n_states() const { return states_.size(); }
 
   Result<ByteDfa> determinize(GrammarBudget& budget) const;
@@ -86,8 +88,12 @@ Result<ByteDfa> product(const std::vector<const ByteDfa*>& needed,
 // Exactly these texts; tag 0.
 Result<ByteDfa> literal_dfa(const std::vector<std::string>& texts, GrammarBudget& budget);
 
-// Any bytes up to and with the first occurrence of `marker`.
-Result<ByteDfa> until_dfa(std::string_view marker, GrammarBudget& budget);
+// A search for what `finds` accepts; its texts begin behind any bytes (ByteNfa::add_anywhere).
+// Any bytes up to and with the first find. A find of the tag kNeverFind is never made.
+inline constexpr int32_t kNeverFind = 1 << 30;
+Result<ByteDfa> until_found(const ByteNfa& finds, GrammarBudget& budget);
+// Any bytes without a find.
+Result<ByteDfa> without_finds(const ByteNfa& finds, GrammarBudget& budget);
 
 // True when every state is followed by texts of any length.
 bool is_endless_everywhere(const ByteDfa& dfa);

@@ -15,12 +15,22 @@ struct CallForm {
   bool is_strict = false;  // a keyword that cannot be enforced is refused; else it is let go
 };
 
+// A place in a tool's parameters that is not enforced.
+struct UnenforcedPlace {
+  size_t tool_idx = 0;
+  std::string pointer;  // below the parameters: "/properties/a/not"
+};
+
 // One call of an offered tool, or one or more behind each other: names are those offered,
-// parameters come in any order, required ones must come, others only where the schema lets them.
-// Strings are free text up to the closing tag, other values JSON. What of the schemas is not
-// enforced goes to `unenforced` as "tool: what". Refuses what compile_json_schema refuses of a
+// parameters come in any order (of the first 64; more come as declared), required ones must come,
+// others only where the schema lets them. Strings are free text that holds nothing which a reader
+// takes for the end of a value, other values JSON. Refuses what compile_json_schema refuses of a
 // strict tool, and schema.too_large.
 Result<Automaton> compile_calls(const std::vector<CallForm>& tools, bool is_single,
-                                std::vector<std::string>* unenforced = nullptr);
+                                std::vector<UnenforcedPlace>* unenforced = nullptr);
+
+// Any text, in which a call of one of these tools is as compile_calls has it from its name on.
+Result<Automaton> compile_strict_calls(const std::vector<CallForm>& tools,
+                                       std::vector<UnenforcedPlace>* unenforced = nullptr);
 
 }  // namespace roost

@@ -273,6 +273,7 @@ class SchemaCompiler {
     if (value.is_array()) {
       Rule rule{.kind = RuleKind::kArray};
       rule.array = std::make_shared<ArrayRule>();
+      rule.array->punctuation = builder_.punctuation();
       for (const json::Value& item : value.items()) {
         ROOST_TRY(const RuleId id, rule_of_value(item));
         rule.array->first_items.push_back(id);
@@ -387,6 +388,7 @@ class SchemaCompiler {
     Rule rule{.kind = RuleKind::kArray};
     rule.array = std::make_shared<ArrayRule>();
     ArrayRule& array = *rule.array;
+    array.punctuation = builder_.punctuation();
     array.min = all.items_min;
     array.max = all.items_max == UINT32_MAX ? kUnbounded : all.items_max;
     for (size_t i = 0; i <= n_first; ++i) {

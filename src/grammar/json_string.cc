@@ -62,13 +62,13 @@ DfaPtr make_any_string() {
   add_unicode_escape(nfa, nfa.add_text(escape, "u"), inside);
   nfa.accept(nfa.add_text(inside, "\""), 0);
   GrammarBudget budget;
-  return std::make_shared<const ByteDfa>(nfa.determinize(budget).value());
+  return lasting_dfa(nfa.determinize(budget));
 }
 
 DfaPtr make_any_key() {
   GrammarBudget budget;
   const RegexOptions options{.form = TextForm::kJsonString, .is_search = true};
-  return std::make_shared<const ByteDfa>(compile_regex("", options, budget).value());
+  return lasting_dfa(compile_regex("", options, budget));
 }
 
 }  // namespace

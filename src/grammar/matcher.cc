@@ -2,10 +2,8 @@
 #include "grammar/matcher.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/check.h"
-#include "grammar/json_string.h"
 
 namespace roost {
 
@@ -14,6 +12,7 @@ namespace {
 constexpr int kWideBytes = 40;          // a state that lets more bytes pass has a mask of its own
 constexpr size_t kStateMasksMax = 512;  // of one grammar; further states are walked
 constexpr uint64_t kHashStart = 0xCBF29CE484222325u;
+constexpr size_t kThreadsUsual = 32, kTasksUsual = 256;  // room that is taken at the start
 constexpr size_t kTasksMax = 100'000;  // of one byte: beyond, readings are dropped
 
 uint64_t hashed(uint64_t hash, uint64_t word) {
@@ -37,8 +36,7 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenVocabulary> voc
 
 std::shared_ptr<const StateMask> Grammar::state_mask(const ByteDfa& dfa, int32_t state) const {
   if (dfa.n_bytes_from(state) < kWideBytes) return nullptr;
-  if (&dfa == any_string_dfa().get() || &dfa == any_key_dfa().get())
-    return vocabulary_->lasting_mask(dfa, state);
+  if (dfa.is_lasting) return vocabulary_->lasting_mask(dfa, state);
   const std::lock_guard lock(mutex_);
   const auto found = masks_.find({&dfa, state});
   if (found != masks_.end()) return found->second;
@@ -48,7 +46,17 @@ std::shared_ptr<const StateMask> Grammar::state_mask(const ByteDfa& dfa, int32_t
 
 GrammarMatcher::GrammarMatcher(GrammarUse use)
     : use_(std::move(use)), automaton_(use_.grammar->automaton()), buckets_(1024, UINT32_MAX) {
+  // Replies of usual forms take no further memory.
   walked_.resize(use_.grammar->vocabulary().tree().depth_max() + 1);
+  for (Place& place : walked_) place.threads.reserve(kThreadsUsual);
+  for (Place* place : {&now_, &read_[0], &read_[1]}) place->threads.reserve(kThreadsUsual);
+  before_.resize(limits::kGrammarRollbackMax);
+  for (Before& before : before_) before.place.threads.reserve(kThreadsUsual);
+  frames_.reserve(buckets_.size());
+  next_in_bucket_.reserve(buckets_.size());
+  keys_.reserve(kThreadsUsual);
+  tasks_.reserve(kTasksUsual);
+  done_.reserve(kTasksUsual);
   const uint32_t end = number_of({.phase = Phase::kEnd});
   const RuleId root = use_.is_behind_reasoning ? automaton_.root_behind_reasoning : automaton_.root;
   enter(root, end, 0);
@@ -250,7 +258,7 @@ void GrammarMatcher::run_enter(const Task& task, Place& to) {
                                          .rule = task.rule,
                                          .parent = task.parent});
       return enter(
-          is_object ? rule.object->punctuation.open_object : automaton_.punctuation.open_array,
+          is_object ? rule.object->punctuation.open_object : rule.array->punctuation.open_array,
           inside, level);
     }
   }
@@ -381,7 +389,7 @@ bool GrammarMatcher::has_usable(const Frame& members, const KeyNode& node) const
 
 void GrammarMatcher::resume_items(const Frame& frame) {
   const ArrayRule& array = *automaton_.rules[frame.rule].array;
-  const Punctuation& p = automaton_.punctuation;
+  const Punctuation& p = array.punctuation;
   const bool is_first = frame.counter == 0;
   if (frame.counter >= array.min)
     enter(is_first ? p.close_empty_array : p.close_array, frame.parent,
@@ -417,23 +425,32 @@ bool GrammarMatcher::accept(int32_t token) {
   const TokenVocabulary& vocabulary = use_.grammar->vocabulary();
   if (token < 0 || token >= vocabulary.n_tokens() || vocabulary.bytes_of(token).empty())
     return false;
-  Place at = now_, next;
+  const Mark begin = place_mark();
+  read_[0] = now_;
   for (const char c : vocabulary.bytes_of(token)) {
-    step(at, static_cast<uint8_t>(c), next);
-    std::swap(at, next);
-    if (at.threads.empty() && !at.may_end) return false;
+    step(read_[0], static_cast<uint8_t>(c), read_[1]);
+    std::swap(read_[0], read_[1]);
+    if (read_[0].threads.empty() && !read_[0].may_end) {
+      release(begin);
+      return false;
+    }
   }
-  if (before_.size() == limits::kGrammarRollbackMax) before_.erase(before_.begin());
-  before_.push_back(std::move(now_));
-  now_ = std::move(at);
+  n_before_ = std::min(n_before_ + 1, before_.size());
+  first_free_ = (first_free_ + 1) % before_.size();
+  Before& before = last_before();
+  before.mark = begin;
+  std::swap(before.place, now_);
+  std::swap(now_, read_[0]);
   return true;
 }
 
 void GrammarMatcher::rollback(size_t n_tokens) {
-  ROOST_CHECK(n_tokens <= before_.size());
+  ROOST_CHECK(n_tokens <= n_before_);
   for (; n_tokens > 0; --n_tokens) {
-    now_ = std::move(before_.back());
-    before_.pop_back();
+    std::swap(now_, last_before().place);
+    release(last_before().mark);
+    --n_before_;
+    first_free_ = (first_free_ + before_.size() - 1) % before_.size();
   }
 }
 
@@ -471,30 +488,10 @@ void GrammarMatcher::allow_inside(const Frame& thread, const StateMask& state,
     for (size_t i = 0; i < state.inside.size(); ++i) mask[i] |= state.inside[i];
     return;
   }
-  // Tokens of plain characters by their number, the few others one by one.
-  TokenMask inside = state.inside;
-  for (const int32_t id : vocabulary.with_string_marks()) {
-    if (!is_allowed(inside, id)) continue;
-    inside[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
-    if (reads(thread, vocabulary.bytes_of(id))) allow_token(mask, id);
-  }
-  for (size_t word = 0; word < inside.size(); ++word) {
-    for (uint32_t bits = inside[word]; bits != 0; bits &= bits - 1) {
-      const auto id = static_cast<int32_t>(word * 32) + std::countr_zero(bits);
-      if (vocabulary.n_code_points(id) <= n_left) allow_token(mask, id);
-    }
-  }
-}
-
-bool GrammarMatcher::reads(const Frame& thread, std::string_view bytes) {
-  const Mark begin = place_mark();
-  Place at{{thread}, false}, next;
-  for (const char c : bytes) {
-    step(at, static_cast<uint8_t>(c), next);
-    std::swap(at, next);
-  }
-  release(begin);
-  return !at.threads.empty() || at.may_end;
+  // Tokens of plain characters by their number, the few others by their bytes.
+  if (const TokenMask* plain = vocabulary.plain_up_to(n_left))
+    for (size_t i = 0; i < plain->size(); ++i) mask[i] |= state.inside[i] & (*plain)[i];
+  walk(*state.marked, thread, mask);
 }
 
 void GrammarMatcher::walk(const TokenTree& tree, const Frame& thread, std::span<uint32_t> mask) {

@@ -135,15 +135,21 @@ class GrammarMatcher {
   void fill_of_thread(const Frame& thread, std::span<uint32_t> mask);
   void allow_inside(const Frame& thread, const StateMask& state, std::span<uint32_t> mask);
   void walk(const TokenTree& tree, const Frame& thread, std::span<uint32_t> mask);
-  bool reads(const Frame& thread, std::string_view bytes);
 
   const GrammarUse use_;
   const Automaton& automaton_;
   std::vector<Frame> frames_;
   std::vector<uint32_t> next_in_bucket_, buckets_;
   std::vector<KeyLink> keys_{{0, 0}};  // number 0: the empty list
-  Place now_;
-  std::vector<Place> before_;  // places of the tokens that can be taken back, oldest first
+  Place now_, read_[2];
+  // In front of the tokens that can be taken back: a ring.
+  struct Before {
+    Place place;
+    Mark mark{0, 0};
+  };
+  Before& last_before() { return before_[(first_free_ + before_.size() - 1) % before_.size()]; }
+  std::vector<Before> before_;
+  size_t n_before_ = 0, first_free_ = 0;
   std::vector<Place> walked_;  // one a depth of a walk
   std::vector<Task> tasks_, done_;
 };

@@ -7,6 +7,7 @@
 
 #include "grammar/test_vocabulary.h"
 #include "grammar/text_grammar.h"
+#include "tests/count_allocations.h"
 
 namespace roost {
 namespace {
@@ -179,6 +180,28 @@ TEST(TokenTree, holds_every_token_once_in_the_order_of_bytes) {
   }
   for (int32_t id = 0; id < vocabulary.n_tokens(); ++id)
     EXPECT_EQ(n_seen[static_cast<size_t>(id)], !vocabulary.bytes_of(id).empty());
+}
+
+// Its memory is taken when it begins, but for the masks of states that no reply has come to before.
+TEST(GrammarMatcher, a_reply_of_a_known_form_takes_no_memory_on_its_way) {
+  const GrammarUse use = use_of_schema(R"({"type":"object","properties":{"name":{"type":"string",
+      "maxLength":9},"list":{"type":"array","items":{"type":"integer"}}},"required":["name"]})");
+  const std::string text = R"({"name": "a\"b日本", "list": [1, 22, -3], "x": {"y": [null]}})";
+  std::vector<uint32_t> mask(mask_words(use.grammar->vocabulary().n_tokens()));
+  for (const bool is_first : {true, false}) {
+    GrammarMatcher matcher(use);
+    const int64_t n_before = n_allocations;
+    for (const char c : text) {
+      matcher.fill_mask(mask);
+      ASSERT_TRUE(matcher.accept(static_cast<uint8_t>(c)));
+    }
+    matcher.rollback(3);
+    ASSERT_TRUE(matcher.accept(']'));
+    const int64_t n_taken = n_allocations - n_before;
+    if (!is_first) {
+      EXPECT_EQ(n_taken, 0);
+    }
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "grammar/token_mask.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace roost {
@@ -46,14 +47,35 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes_of)
   std::vector<int32_t> ids(views.size());
   std::iota(ids.begin(), ids.end(), 0);
   tree_ = std::make_shared<const TokenTree>(views, ids);
+  const TokenMask none(mask_words(n_tokens()), 0);
   for (const int32_t id : ids) {
     const std::string& bytes = bytes_of_[static_cast<size_t>(id)];
-    if (bytes.find_first_of("\\\"") != std::string::npos) with_string_marks_.push_back(id);
-    const auto n = std::count_if(bytes.begin(), bytes.end(),
-                                 [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
-    n_code_points_.push_back(static_cast<uint16_t>(std::min<ptrdiff_t>(n, UINT16_MAX)));
-    n_code_points_max_ = std::max(n_code_points_max_, n_code_points_.back());
+    const auto n = static_cast<uint16_t>(std::min<ptrdiff_t>(
+        std::count_if(bytes.begin(), bytes.end(),
+                      [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }),
+        UINT16_MAX));
+    n_code_points_max_ = std::max(n_code_points_max_, n);
+    if (bytes.find_first_of("\\\"") != std::string::npos)
+      with_string_marks_.push_back(id);
+    else
+      allow_token(plain_.try_emplace(n, none).first->second, id);
   }
+  const TokenMask* shorter = nullptr;
+  for (auto& [n, mask] : plain_) {
+    for (size_t i = 0; shorter != nullptr && i < mask.size(); ++i) mask[i] |= (*shorter)[i];
+    shorter = &mask;
+  }
+}
+
+const TokenMask* TokenVocabulary::plain_up_to(uint32_t n) const {
+  const auto behind = plain_.upper_bound(n);
+  return behind == plain_.begin() ? nullptr : &std::prev(behind)->second;
+}
+
+std::shared_ptr<const TokenTree> TokenVocabulary::tree_of(const std::vector<int32_t>& ids) const {
+  std::vector<std::string_view> views;
+  for (const int32_t id : ids) views.push_back(bytes_of(id));
+  return std::make_shared<const TokenTree>(views, ids);
 }
 
 std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const ByteDfa& dfa,
@@ -82,9 +104,11 @@ std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const ByteDfa& df
       allow_token(out->inside, id);
     ++i;
   }
-  std::vector<std::string_view> views;
-  for (const int32_t id : exits) views.push_back(bytes_of(id));
-  out->exits = std::make_shared<const TokenTree>(views, exits);
+  std::vector<int32_t> marked;
+  for (const int32_t id : with_string_marks_)
+    if (is_allowed(out->inside, id)) marked.push_back(id);
+  out->marked = tree_of(marked);
+  out->exits = tree_of(exits);
   return out;
 }
 

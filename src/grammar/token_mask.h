@@ -53,8 +53,9 @@ class TokenTree {
 
 // What one state of an automaton says about all tokens.
 struct StateMask {
-  TokenMask inside;                        // tokens that the automaton reads to their end
-  std::shared_ptr<const TokenTree> exits;  // those that it accepts the beginning of, and no more
+  TokenMask inside;                         // tokens that the automaton reads to their end
+  std::shared_ptr<const TokenTree> marked;  // those inside that hold a quote or a backslash
+  std::shared_ptr<const TokenTree> exits;   // those that it accepts the beginning of, and no more
 };
 
 // The tokens of a model that have text. Immutable but for a memory of masks; any thread.
@@ -66,23 +67,24 @@ class TokenVocabulary {
   int64_t n_tokens() const { return static_cast<int64_t>(bytes_of_.size()); }
   std::string_view bytes_of(int32_t id) const { return bytes_of_[static_cast<size_t>(id)]; }
   const TokenTree& tree() const { return *tree_; }
-  // Code points that begin in the token: bytes that are no continuation.
-  uint16_t n_code_points(int32_t id) const { return n_code_points_[static_cast<size_t>(id)]; }
+  // Code points that begin in a token, at most: bytes that are no continuation.
   uint16_t n_code_points_max() const { return n_code_points_max_; }
-  // Tokens with a backslash or a quote: what they mean to the length of a JSON string is not in
-  // their number of code points.
-  std::span<const int32_t> with_string_marks() const { return with_string_marks_; }
+  // Tokens of at most n code points without a backslash or a quote: with one, what they mean to the
+  // length of a JSON string is not in their number of code points. Null: there is none.
+  const TokenMask* plain_up_to(uint32_t n) const;
 
   std::shared_ptr<const StateMask> compute_mask(const ByteDfa& dfa, int32_t state) const;
   // The same, remembered for as long as the vocabulary lives: for automata that live as long.
   std::shared_ptr<const StateMask> lasting_mask(const ByteDfa& dfa, int32_t state) const;
 
  private:
+  std::shared_ptr<const TokenTree> tree_of(const std::vector<int32_t>& ids) const;
+
   std::vector<std::string> bytes_of_;
   std::shared_ptr<const TokenTree> tree_;
-  std::vector<uint16_t> n_code_points_;
   uint16_t n_code_points_max_ = 0;
   std::vector<int32_t> with_string_marks_;
+  std::map<uint32_t, TokenMask> plain_;  // by the longest in it
   mutable std::mutex mutex_;
   mutable std::map<std::pair<const ByteDfa*, int32_t>, std::shared_ptr<const StateMask>> masks_;
 };

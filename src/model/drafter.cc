@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/check.h"
 
@@ -22,11 +23,12 @@ size_t DrafterState::bytes_per_page(const DrafterConfig& c, DType dtype) {
          size_of(dtype);
 }
 
-DrafterState DrafterState::create(const DrafterConfig& c, DType dtype, int32_t n_pages) {
+DrafterState DrafterState::create(const DrafterConfig& c, DType dtype, int32_t n_pages,
+                                  Device& device) {
   DrafterState s;
   const Shape shape{n_pages, c.n_kv_heads, kPageTokens, c.head_dim};
   const auto take = [&] {
-    s.memory.emplace_back(static_cast<size_t>(shape.n_elements()) * size_of(dtype));
+    s.memory.push_back(device.take(static_cast<size_t>(shape.n_elements()) * size_of(dtype)));
     return s.memory.back().tensor(dtype, shape);
   };
   for (int64_t l = 0; l < c.n_layers(); ++l) {
@@ -45,6 +47,7 @@ void Drafter::widen(const DrafterConfig& c, int64_t rows_max, int64_t block_rows
       std::max({limits.n_in_max, c.tap_width(), c.hidden, c.n_heads * c.head_dim, c.intermediate});
   limits.draft_heads_per_kv = c.n_heads / c.n_kv_heads;
   limits.draft_head_dim = c.head_dim;
+  limits.draft_rows_max = block_rows_max;
 }
 
 size_t Drafter::scratch_bytes(const DrafterConfig& c, DType activation, int64_t rows_max,
@@ -69,13 +72,18 @@ Drafter::Drafter(const DrafterWeights& weights, const ModelWeights& target, Ops&
       ops_(ops),
       draft_ops_(draft_ops_of(ops)),
       n_tokens_(n_tokens),
-      scratch_(scratch_bytes(weights.config, ops.activation(), rows_max, block_rows_max)) {
+      device_(ops.device()),
+      scratch_(
+          device_.take(scratch_bytes(weights.config, ops.activation(), rows_max, block_rows_max))),
+      rope_(static_cast<size_t>(std::max(rows_max, block_rows_max) * weights.config.head_dim)) {
   ROOST_CHECK(n_tokens >= config_.selector_top_k && n_tokens <= config_.vocabulary);
   for (int64_t i = 0; i < config_.head_dim / 2; ++i) {
     const double share = 2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim);
     frequencies_.push_back(std::pow(config_.rope_theta, -share));
   }
   positions_.reserve(static_cast<size_t>(std::max(rows_max, block_rows_max)));
+  ids_.reserve(static_cast<size_t>(block_rows_max));
+  draft_rows_.reserve(static_cast<size_t>(block_rows_max));
   const auto n_blocks = static_cast<size_t>(block_rows_max / 2);  // a block has two rows at least
   walks_.reserve(n_blocks);
   rows_.spans.reserve(n_blocks);
@@ -86,20 +94,34 @@ Tensor Drafter::rope_table(std::span<const int32_t> positions) {
   const auto n_rows = static_cast<int64_t>(positions.size());
   const auto n_pairs = static_cast<int64_t>(frequencies_.size());
   const Tensor rope = scratch_.tensor(DType::kF32, {n_rows, n_pairs, 2});
-  float* out = rope.as<float>();
+  float* out = rope_.data();
   for (const int32_t position : positions) {
     for (const double frequency : frequencies_) {
       *out++ = static_cast<float>(std::cos(position * frequency));
       *out++ = static_cast<float>(std::sin(position * frequency));
     }
   }
+  device_.write(rope.data, rope_.data(), rope.n_bytes());
   return rope;
+}
+
+Tensor Drafter::list_of(std::span<const int32_t> values) {
+  const Tensor list = scratch_.tensor(DType::kI32, {static_cast<int64_t>(values.size())});
+  device_.write(list.data, values.data(), list.n_bytes());
+  return list;
 }
 
 // Context rows take neither the layer's norm nor its convolution: the feature enters the key and
 // value projections directly.
 void Drafter::absorb(const Tensor& taps, std::span<const RowSpan> spans,
                      const DrafterState& state) {
+  const auto body = [&] { absorb_rows(taps, spans, state); };
+  if (tap_) return body();  // taps look at values between the ops
+  ops_.run_step(taps.dim(0), std::cref(body));
+}
+
+void Drafter::absorb_rows(const Tensor& taps, std::span<const RowSpan> spans,
+                          const DrafterState& state) {
   const Arena::Scope scope(scratch_);
   const DrafterConfig& c = config_;
   const DType act = ops_.activation();
@@ -139,7 +161,7 @@ void Drafter::absorb(const Tensor& taps, std::span<const RowSpan> spans,
 }
 
 void Drafter::arrange(std::span<const DraftBlock> blocks) {
-  rows_.spans.clear(), walks_.clear(), positions_.clear();
+  rows_.spans.clear(), walks_.clear(), positions_.clear(), ids_.clear(), draft_rows_.clear();
   int32_t n_rows = 0, n_drafts = 0;
   for (const DraftBlock& block : blocks) {
     ROOST_CHECK(block.n_rows >= 2 && block.n_rows <= config_.block_rows_max);
@@ -153,24 +175,36 @@ void Drafter::arrange(std::span<const DraftBlock> blocks) {
                       .anchor = block.anchor,
                       .params = block.params});
     walks_.back().params.position = int64_t{block.position} + 1;
-    for (int32_t r = 0; r < block.n_rows; ++r) positions_.push_back(block.position + r);
+    for (int32_t r = 0; r < block.n_rows; ++r) {
+      positions_.push_back(block.position + r);
+      ids_.push_back(r == 0 ? block.anchor : config_.mask_token);
+      if (r > 0) draft_rows_.push_back(n_rows + r);
+    }
     n_rows += block.n_rows;
     n_drafts += block.n_rows - 1;
   }
-  rows_.ids = scratch_.tensor(DType::kI32, {n_rows});
-  rows_.drafts = scratch_.tensor(DType::kI32, {n_drafts});
-  std::fill_n(rows_.ids.as<int32_t>(), n_rows, config_.mask_token);
-  int32_t* drafts = rows_.drafts.as<int32_t>();
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    const DraftSpan& span = rows_.spans[b];
-    rows_.ids.as<int32_t>()[span.first_row] = blocks[b].anchor;
-    for (int32_t r = 1; r < span.n_rows; ++r) *drafts++ = span.first_row + r;
-  }
+  rows_.ids = list_of(ids_);
+  rows_.drafts = list_of(draft_rows_);
   rows_.rope = rope_table(positions_);
 }
 
 void Drafter::draft(std::span<const DraftBlock> blocks, const DrafterState& state,
                     std::span<int32_t> tokens) {
+  const Arena::Scope scope(scratch_);
+  const Tensor drafted = scratch_.tensor(DType::kI32, {static_cast<int64_t>(tokens.size())});
+  int64_t n_rows = 0;
+  for (const DraftBlock& block : blocks) n_rows += block.n_rows;
+  const auto body = [&] { run_layers(blocks, state, drafted); };
+  if (tap_) {
+    body();
+  } else {
+    ops_.run_step(n_rows, std::cref(body));
+  }
+  device_.read(tokens.data(), drafted.data, drafted.n_bytes());
+}
+
+void Drafter::run_layers(std::span<const DraftBlock> blocks, const DrafterState& state,
+                         const Tensor& tokens) {
   const Arena::Scope scope(scratch_);
   const DrafterConfig& c = config_;
   const DType act = ops_.activation();
@@ -193,7 +227,7 @@ void Drafter::draft(std::span<const DraftBlock> blocks, const DrafterState& stat
         .x = x, .add = pending, .weight = w.post_norm, .out = b.normed, .eps = c.norm_eps});
     pending = mlp(w, b);
   }
-  select(x, pending, blocks, tokens);
+  select(x, pending, tokens);
 }
 
 // Side 0 also makes the coefficients of both sides, from the sublayer's input as it is in front of
@@ -266,11 +300,10 @@ Tensor Drafter::mlp(const DrafterLayerWeights& w, const Buffers& b) {
   return convolved(w.mlp_conv, b.out, b.convolved, 1, b);
 }
 
-void Drafter::select(const Tensor& x, const Tensor& add, std::span<const DraftBlock> blocks,
-                     std::span<int32_t> tokens) {
+void Drafter::select(const Tensor& x, const Tensor& add, const Tensor& tokens) {
   const DrafterConfig& c = config_;
   const int64_t n_drafts = rows_.drafts.dim(0);
-  ROOST_CHECK(!blocks.empty() && static_cast<int64_t>(tokens.size()) == n_drafts);
+  ROOST_CHECK(n_drafts > 0 && tokens.dim(0) == n_drafts);
   const Tensor y = scratch_.tensor(ops_.activation(), {n_drafts, c.hidden});  // [N, h]
   ops_.run(AddRmsNorm{.x = x,
                       .add = add,
@@ -288,7 +321,7 @@ void Drafter::select(const Tensor& x, const Tensor& add, std::span<const DraftBl
                      .softcap = c.softcap,
                      .ids = scratch_.tensor(DType::kI32, {n_drafts, c.selector_top_k}),
                      .scores = scratch_.tensor(DType::kF32, {n_drafts, c.selector_top_k}),
-                     .tokens = scratch_.tensor(DType::kI32, {n_drafts})};
+                     .tokens = tokens};
   QuantLinear head{.x = y, .n_parts = has_pairs ? 2 : 1};
   head.parts[0] = {&target_.head, choice.logits};
   if (has_pairs) {
@@ -302,7 +335,6 @@ void Drafter::select(const Tensor& x, const Tensor& add, std::span<const DraftBl
   draft_ops_.run(choice);
   tap("ids", choice.ids);
   tap("scores", choice.scores);
-  std::copy_n(choice.tokens.as<int32_t>(), n_drafts, tokens.data());
 }
 
 }  // namespace roost

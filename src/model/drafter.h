@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/arena.h"
+#include "device/device.h"
 #include "ops/ops.h"
 #include "weights/drafter.h"
 #include "weights/weights.h"
@@ -25,7 +26,8 @@ struct DrafterState {
   std::vector<Buffer> memory;
 
   static size_t bytes_per_page(const DrafterConfig& config, DType dtype);
-  static DrafterState create(const DrafterConfig& config, DType dtype, int32_t n_pages);
+  static DrafterState create(const DrafterConfig& config, DType dtype, int32_t n_pages,
+                             Device& device = host_device());
 };
 
 // One block to draft, of one sequence.
@@ -82,13 +84,16 @@ class Drafter {
   };
   void arrange(std::span<const DraftBlock> blocks);
   Tensor rope_table(std::span<const int32_t> positions);
+  Tensor list_of(std::span<const int32_t> values);  // [n] i32, where the ops read it
+  void absorb_rows(const Tensor& taps, std::span<const RowSpan> spans, const DrafterState& state);
+  void run_layers(std::span<const DraftBlock> blocks, const DrafterState& state,
+                  const Tensor& tokens);
   Tensor convolved(const DraftConvWeights& w, const Tensor& x, const Tensor& out, int side,
                    const Buffers& b);
   Tensor attention(const DrafterLayerWeights& w, const DrafterConfig::Layer& layer,
                    const DrafterState::Pages& pages, const Buffers& b);
   Tensor mlp(const DrafterLayerWeights& w, const Buffers& b);
-  void select(const Tensor& x, const Tensor& add, std::span<const DraftBlock> blocks,
-              std::span<int32_t> tokens);
+  void select(const Tensor& x, const Tensor& add, const Tensor& tokens);
   void tap(std::string_view place, const Tensor& tensor) const {
     if (tap_) tap_(place, tensor);
   }
@@ -99,9 +104,11 @@ class Drafter {
   Ops& ops_;
   DraftOps& draft_ops_;
   const int64_t n_tokens_;
+  Device& device_;  // of the scratch and the state
   Arena scratch_;
   std::vector<double> frequencies_;  // [d/2]
-  std::vector<int32_t> positions_;   // of the rows of the call
+  std::vector<float> rope_;          // [rows_max, d/2, 2] a call's rotations, on the host
+  std::vector<int32_t> positions_, ids_, draft_rows_;  // of the rows of the call, on the host
   std::vector<DraftWalk> walks_;
   Rows rows_;
   Tap tap_;

@@ -22,9 +22,10 @@ int64_t n_slots_of_experts(const ModelConfig& c) {
 
 // ---------------------------------------------------------------------------------------- state
 
-size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype) {
-  return static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens * c.head_dim) *
-         size_of(dtype);
+size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype, KvFormat kv) {
+  const auto n_heads = static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens);
+  const auto dim = static_cast<size_t>(c.head_dim);
+  return n_heads * (kv == KvFormat::kInt8 ? dim + sizeof(float) : dim * size_of(dtype));
 }
 
 size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t replay_rows_max) {
@@ -36,7 +37,7 @@ size_t ModelState::bytes_per_slot(const ModelConfig& c, DType dtype, int32_t rep
 }
 
 ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages, int32_t n_slots,
-                              int32_t replay_rows_max, Device& device) {
+                              int32_t replay_rows_max, Device& device, KvFormat kv) {
   ModelState s;
   s.device = &device;
   s.n_pages = n_pages;
@@ -49,7 +50,15 @@ ModelState ModelState::create(const ModelConfig& c, DType dtype, int32_t n_pages
   for (int64_t l = 0; l < c.n_layers; ++l) {
     if (c.is_full_attention[static_cast<size_t>(l)]) {
       const Shape shape{n_pages, c.n_kv_heads, kPageTokens, c.head_dim};
-      s.pages.push_back({take(dtype, shape), take(dtype, shape)});
+      if (kv == KvFormat::kActivation) {
+        s.pages.push_back({.k = take(dtype, shape), .v = take(dtype, shape)});
+        continue;
+      }
+      const Shape scales{n_pages, c.n_kv_heads, kPageTokens};
+      s.pages.push_back({.k = take(DType::kI8, shape),
+                         .v = take(DType::kI8, {n_pages, c.n_kv_heads, c.head_dim, kPageTokens}),
+                         .k_scales = take(DType::kF32, scales),
+                         .v_scales = take(DType::kF32, scales)});
       continue;
     }
     Delta d;
@@ -176,12 +185,14 @@ void Qwen35::run_layers(const Step& step, ModelState& state) {
   int attention_idx = 0, delta_idx = 0;
   for (int64_t l = 0; l < config_.n_layers; ++l) {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(l)];
-    ops_.run(AddRmsNorm{.x = x,
-                        .add = pending.add,
-                        .experts = pending.experts,
-                        .weight = layer.input_norm,
-                        .out = normed,
-                        .eps = config_.norm_eps});
+    AddRmsNorm input_norm{.x = x,
+                          .add = pending.add,
+                          .experts = pending.experts,
+                          .weight = layer.input_norm,
+                          .out = normed,
+                          .eps = config_.norm_eps};
+    tap_stream(step, l, input_norm);
+    ops_.run(input_norm);
     tap("residual", l, x);
     if (layer.is_full_attention) {
       full_attention(layer.attention, state.pages[static_cast<size_t>(attention_idx++)], normed,
@@ -199,8 +210,18 @@ void Qwen35::run_layers(const Step& step, ModelState& state) {
       pending.add = dense_mlp(layer.mlp, mlp_tensors, normed);
     }
   }
-  if (step.logit_rows.empty() && !tap_) return;  // a prompt chunk whose rows nobody draws from
+  // A prompt chunk whose rows nobody draws from ends here, when nobody looks at them either.
+  if (step.logit_rows.empty() && !tap_ && step.tap_layers.empty()) return;
   head(x, pending.add, pending.experts, step);
+}
+
+// In front of layer `layer` lies what the one before left.
+void Qwen35::tap_stream(const Step& step, int64_t layer, AddRmsNorm& op) const {
+  for (size_t i = 0; i < step.tap_layers.size(); ++i) {
+    if (step.tap_layers[i] + 1 != layer) continue;
+    op.tap = step.taps;
+    op.tap_first = static_cast<int64_t>(i) * config_.hidden;
+  }
 }
 
 void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step) {
@@ -216,6 +237,7 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
     norm.rows = list_of(step.logit_rows);
     norm.out = scratch_.tensor(ops_.activation(), {n_logits, config_.hidden});  // [N, h]
   }
+  tap_stream(step, config_.n_layers, norm);
   ops_.run(norm);
   tap("residual", config_.n_layers, x);
   if (!has_logits) return;
@@ -316,6 +338,8 @@ void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pa
                             .q = q,
                             .k_pages = pages.k,
                             .v_pages = pages.v,
+                            .k_scales = pages.k_scales,
+                            .v_scales = pages.v_scales,
                             .spans = step.rows,
                             .eps = c.norm_eps});
 
@@ -325,6 +349,8 @@ void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pa
                 .q_gate = q_gate,
                 .k_pages = pages.k,
                 .v_pages = pages.v,
+                .k_scales = pages.k_scales,
+                .v_scales = pages.v_scales,
                 .out = o,
                 .spans = step.rows,
                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))});

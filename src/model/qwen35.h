@@ -14,10 +14,22 @@
 
 namespace roost {
 
+// What K/V pages hold: values of the activation type, or 8-bit codes with a scale for each token
+// and head (ops/kv_codes.h), which is other arithmetic.
+enum class KvFormat : uint8_t { kActivation, kInt8 };
+
 // K/V pages and recurrent state of all layers, as pools over memory taken at start.
 struct ModelState {
   struct Pages {
-    Tensor k, v;  // [pages, nkv, 64, D]
+    Tensor k, v;                // [pages, nkv, 64, D]; of codes v is [pages, nkv, D, 64]
+    Tensor k_scales, v_scales;  // [pages, nkv, 64] f32, of codes only
+
+    // Calls work with each tensor that there is.
+    template <class Work>
+    void for_each(const Work& work) const {
+      for (const Tensor* part : {&k, &v, &k_scales, &v_scales})
+        if (part->exists()) work(*part);
+    }
   };
   struct Delta {
     Tensor state;                        // [slots, Hv, Dk, Dv] f32
@@ -30,16 +42,18 @@ struct ModelState {
   std::vector<Buffer> memory;
   Device* device = nullptr;  // whose memory it is
 
-  static size_t bytes_per_page(const ModelConfig& config, DType dtype);
+  static size_t bytes_per_page(const ModelConfig& config, DType dtype,
+                               KvFormat kv = KvFormat::kActivation);
   static size_t bytes_per_slot(const ModelConfig& config, DType dtype, int32_t replay_rows_max);
   static ModelState create(const ModelConfig& config, DType dtype, int32_t n_pages, int32_t n_slots,
-                           int32_t replay_rows_max, Device& device = host_device());
+                           int32_t replay_rows_max, Device& device = host_device(),
+                           KvFormat kv = KvFormat::kActivation);
   // Zeros the recurrent state of a slot: the start of a sequence.
   void reset_slot(int32_t slot);
 };
 
 // One forward call over rows of any number of sequences. The lists lie in memory of the host, the
-// logits in that of the backend's device.
+// logits and taps in that of the backend's device.
 struct Step {
   std::span<const int32_t> tokens;        // [T]
   std::span<const int32_t> positions;     // [T][3]: T, H, W axes; equal for text
@@ -47,6 +61,10 @@ struct Step {
   std::span<const DeltaSpan> delta_rows;  // the same sequences
   std::span<const int32_t> logit_rows;    // rows whose logits are wanted, any order
   Tensor logits;                          // out: [logit_rows.size(), V] f32
+  // For a drafter: the residual stream behind each of the layers tap_layers, side by side in their
+  // order.
+  std::span<const int64_t> tap_layers;
+  Tensor taps;  // out: [T, tap_layers.size() * h] activation; absent without layers
 };
 
 class Qwen35 {
@@ -56,7 +74,7 @@ class Qwen35 {
 
   void forward(const Step& step, ModelState& state);
 
-  // Called with a place, its layer and the tensor behind it, for tests and for the drafter. Places:
+  // Called with a place, its layer and the tensor behind it, for tests. Places:
   // "residual" (layer l: the stream before layer l; l = L: after the last), "conv_input", "conv_q",
   // "conv_k", "conv_v", "expert_ids", "expert_weights", "final_norm".
   using Tap = std::function<void(std::string_view place, int64_t layer, const Tensor& tensor)>;
@@ -83,6 +101,7 @@ class Qwen35 {
                       const Tensor& out, const Step& step, const Tensor& rope);
   ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);
   Tensor dense_mlp(const GatedMlp& w, const MlpTensors& m, const Tensor& normed);
+  void tap_stream(const Step& step, int64_t layer, AddRmsNorm& op) const;
   void head(const Tensor& x, const Tensor& add, const ExpertSum& experts, const Step& step);
   void tap(std::string_view place, int64_t layer, const Tensor& tensor) const {
     if (tap_) tap_(place, layer, tensor);

@@ -42,12 +42,15 @@ void route_cuda(const Route& op, CudaContext& context);
 void moe_experts_cuda(const MoeExperts& op, CudaContext& context);
 void sample_cuda(const Sample& op, CudaContext& context);
 void copy_pages_cuda(const CopyPages& op, CudaContext& context);
+void draft_conv_cuda(const DraftConv& op, CudaContext& context);
+void draft_attention_cuda(const DraftAttention& op, CudaContext& context);
+void draft_select_cuda(const DraftSelect& op, CudaContext& context);
 
 // Scratch of the largest call, by op. What attention and sample get beyond their least they use to
 // have more rows in flight.
 size_t attention_cuda_scratch_bytes(int64_t n_heads, int64_t head_dim, int64_t context_max);
-size_t quant_linear_cuda_scratch_bytes(int64_t n_in_max);
 size_t moe_experts_cuda_scratch_bytes(const MoeSizes& sizes);
 size_t sample_cuda_scratch_bytes(int64_t vocabulary);
+size_t draft_select_cuda_scratch_bytes(int64_t rows, int64_t vocabulary);
 
 }  // namespace roost

@@ -15,12 +15,25 @@ constexpr int64_t kSampleRows = 16;
 // Longer steps take so long that the time between launches does not show.
 constexpr int64_t kRepeatedRowsMax = 64;
 
+class CudaDraftOps final : public DraftOps {
+ public:
+  explicit CudaDraftOps(CudaContext& context) : context_(context) {}
+
+  void run(const DraftConv& op) override { draft_conv_cuda(op, context_); }
+  void run(const DraftAttention& op) override { draft_attention_cuda(op, context_); }
+  void run(const DraftSelect& op) override { draft_select_cuda(op, context_); }
+
+ private:
+  CudaContext& context_;
+};
+
 class CudaOps final : public Ops {
  public:
   CudaOps(cuda::Card& card, const OpsLimits& limits)
       : card_(card),
         scratch_(cuda_workspace_bytes(limits)),
-        context_{card.stream(), scratch_, card.staging()} {
+        context_{card.stream(), scratch_, card.staging()},
+        draft_ops_(context_) {
     context_.graphs = &card.graphs();
   }
 
@@ -37,6 +50,7 @@ class CudaOps final : public Ops {
   void run(const CopyPages& op) override { copy_pages_cuda(op, context_); }
 
   Device& device() override { return card_; }
+  DraftOps* draft_ops() override { return &draft_ops_; }
   void run_step(int64_t n_rows, const std::function<void()>& body) override {
     if (n_rows > kRepeatedRowsMax) return body();
     card_.graphs().run(body);
@@ -49,6 +63,7 @@ class CudaOps final : public Ops {
   cuda::Card& card_;
   cuda::DeviceArena scratch_;
   CudaContext context_;
+  CudaDraftOps draft_ops_;
 };
 
 class CudaHardware final : public Hardware {
@@ -75,8 +90,10 @@ size_t cuda_workspace_bytes(const OpsLimits& limits) {
       attention_cuda_scratch_bytes(limits.attention_heads, limits.head_dim, limits.context_max);
   const size_t of_rows = of_row * static_cast<size_t>(std::max<int64_t>(limits.rows_max, 1));
   size_t n_bytes = std::max(of_row, std::min(of_rows, kAttentionBytesMax));
-  n_bytes = std::max(n_bytes, quant_linear_cuda_scratch_bytes(limits.n_in_max));
   n_bytes = std::max(n_bytes, sample_cuda_scratch_bytes(limits.vocabulary) * kSampleRows);
+  if (limits.draft_rows_max > 0)
+    n_bytes = std::max(n_bytes,
+                       draft_select_cuda_scratch_bytes(limits.draft_rows_max, limits.vocabulary));
   if (limits.experts > 0) {
     const MoeSizes sizes{.rows = limits.rows_max,
                          .hidden = limits.hidden,

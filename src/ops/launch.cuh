@@ -30,41 +30,53 @@ inline unsigned grid_for_threads(const CudaContext& context, int64_t n_items, in
 // True on cards of compute capability 9: kernels may start early, and have the warpgroup products.
 bool has_warpgroup_products();
 
-// Queues a kernel, or notes it where the step is only looked at. What is beside the members of a
+// Makes a launch part of the key of the step that is looked at. What is beside the members of a
 // parameter is cleared, so that equal launches have equal bytes.
+template <class Kernel, class... Parameters>
+void note_launch(StepGraphs& graphs, Kernel* kernel, unsigned n_blocks, size_t shared_bytes,
+                 std::tuple<Parameters...>& parameters) {
+  graphs.note(&kernel, sizeof kernel);
+  graphs.note(&n_blocks, sizeof n_blocks);
+  graphs.note(&shared_bytes, sizeof shared_bytes);
+  const auto note = [&](auto&... parameter) {
+    (__builtin_clear_padding(&parameter), ...);
+    (graphs.note(&parameter, sizeof parameter), ...);
+  };
+  std::apply(note, parameters);
+}
+
+// Queues a kernel, or notes it where the step is only looked at. Each cluster_blocks neighbouring
+// blocks run together; with more than one only on cards of compute capability 9.
+template <class... Parameters, class... Arguments>
+void launch_clusters(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
+                     unsigned n_threads, size_t shared_bytes, unsigned cluster_blocks,
+                     const Arguments&... arguments) {
+  std::tuple<Parameters...> parameters(arguments...);
+  if (context.graphs != nullptr && context.graphs->is_dry())
+    return note_launch(*context.graphs, kernel, n_blocks, shared_bytes, parameters);
+  const auto launch = [&](auto&... parameter) {
+    void* places[] = {static_cast<void*>(&parameter)...};
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {cluster_blocks, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(n_blocks);
+    config.blockDim = dim3(n_threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream_of(context);
+    config.attrs = attributes;
+    config.numAttrs = !has_warpgroup_products() ? 0 : cluster_blocks == 1 ? 1 : 2;
+    check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), places));
+  };
+  std::apply(launch, parameters);
+}
+
 template <class... Parameters, class... Arguments>
 void launch_kernel(CudaContext& context, void (*kernel)(Parameters...), unsigned n_blocks,
                    unsigned n_threads, size_t shared_bytes, const Arguments&... arguments) {
-  std::tuple<Parameters...> parameters(arguments...);
-  if (context.graphs != nullptr && context.graphs->is_dry()) {
-    StepGraphs& graphs = *context.graphs;
-    graphs.note(&kernel, sizeof kernel);
-    graphs.note(&n_blocks, sizeof n_blocks);
-    graphs.note(&shared_bytes, sizeof shared_bytes);
-    std::apply(
-        [&](auto&... parameter) {
-          (__builtin_clear_padding(&parameter), ...);
-          (graphs.note(&parameter, sizeof parameter), ...);
-        },
-        parameters);
-    return;
-  }
-  std::apply(
-      [&](auto&... parameter) {
-        void* places[] = {static_cast<void*>(&parameter)...};
-        cudaLaunchAttribute starts_early = {};
-        starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        starts_early.val.programmaticStreamSerializationAllowed = 1;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(n_blocks);
-        config.blockDim = dim3(n_threads);
-        config.dynamicSmemBytes = shared_bytes;
-        config.stream = stream_of(context);
-        config.attrs = &starts_early;
-        config.numAttrs = has_warpgroup_products() ? 1 : 0;
-        check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), places));
-      },
-      parameters);
+  launch_clusters(context, kernel, n_blocks, n_threads, shared_bytes, 1, arguments...);
 }
 
 // bf16 of an existing tensor of the card; null when absent.

@@ -89,6 +89,7 @@ struct OpsLimits {
   int64_t vocabulary = 0;                  // V
   int64_t draft_heads_per_kv = 0;          // of the drafter; 0: none
   int64_t draft_head_dim = 0;
+  int64_t draft_rows_max = 0;  // of all blocks of a call
 };
 
 // What the ops run on, chosen at start. It must outlive its Ops.

@@ -31,11 +31,13 @@ struct Message {
 };
 
 struct Tool {
-  json::Value printed;        // as the template prints it
-  std::string name;           // as the model sees it
-  json::Value parameters;     // a JSON schema, or null
-  bool is_free_text = false;  // its input is one text
-  std::string name_space;     // Responses: calls come back with this and own_name apart
+  json::Value printed;             // as the template prints it
+  std::string name;                // as the model sees it
+  json::Value parameters;          // a JSON schema, or null
+  std::string parameters_pointer;  // where the body has it
+  bool is_strict = false;          // its calls are bound by the schema
+  bool is_free_text = false;       // its input is one text
+  std::string name_space;          // Responses: calls come back with this and own_name apart
   std::string own_name;
 };
 
@@ -64,10 +66,12 @@ struct GenerationFields {
   std::optional<bool> thinking;                // absent: the server's default
   bool says_thinking = false;                  // some field spoke of it
   std::optional<int64_t> reasoning_budget;     // kept tokens of reasoning; absent: the server's
+  bool guards_loops = false;                   // reasoning that repeats itself is closed
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
   bool uses_cache = true;
-  std::string cache_salt;  // hits only between equal salts
+  bool uses_replay = true;  // past replies keep the tokens with which they were drawn
+  std::string cache_salt;   // hits only between equal salts
   bool is_background = false;
   std::optional<double> timeout_s;  // from arrival
   OutputFormat output;              // what the reply must look like
@@ -77,9 +81,12 @@ struct ChatRequest {
   std::string model;  // as the client wrote it; may be empty
   std::vector<Message> messages;
   std::vector<Tool> tools;
-  bool looks_for_calls = true;      // false: text that looks like a call is content
-  bool ends_at_first_call = false;  // no parallel calls
-  bool has_header = true;           // the prompt ends in the header of the reply
+  bool looks_for_calls = true;        // false: text that looks like a call is content
+  bool ends_at_first_call = false;    // no parallel calls
+  bool must_call = false;             // the reply is a call, or several
+  bool is_call_named = false;         // of one tool
+  std::vector<std::string> callable;  // the subset that may be called; empty: all
+  bool has_header = true;             // the prompt ends in the header of the reply
   bool continues_last = false;  // the last message is the assistant's: the reply goes on with it
   GenerationFields generation;
   bool is_stream = false;

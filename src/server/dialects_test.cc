@@ -3,105 +3,18 @@
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
-#include "tests/sim/dialects.h"
-#include "tests/sim/service_fixture.h"
+#include "tests/sim/behaviour_fixture.h"
 
 namespace roost {
 namespace {
 
-const std::string kSchema =
-    R"({"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city"]})";
-
-struct Cell {
-  Dialect dialect;
-  bool is_stream;
-};
-
-// The cells of the behaviour matrix: dialect and stream.
-class Behaviour : public ServiceFixture, public testing::WithParamInterface<Cell> {
- protected:
-  Dialect dialect() const { return GetParam().dialect; }
-  bool is_raw() const { return dialect() == Dialect::kCompletions; }
-
-  std::shared_ptr<FakeExchange> ask(const std::string& members, bool is_stream) {
-    std::string all = members;
-    if (is_stream) {
-      all += (all.empty() ? "" : ",") + std::string(R"("stream":true)");
-      if (dialect() == Dialect::kChat || is_raw())
-        all += R"(,"stream_options":{"include_usage":true})";
-    }
-    return post(path_of(dialect()), body_of(dialect(), all));
-  }
-
-  ToldReply told(const std::string& members, bool is_stream) {
-    const auto exchange = ask(members, is_stream);
-    const HttpResponse& response = exchange->wait();
-    EXPECT_EQ(response.status, 200) << response.body;
-    if (is_stream) return told_stream(dialect(), exchange->bytes());
-    return told_whole(dialect(), response.body);
-  }
-
-  // The reply of this cell, which is also that of the other one: the sum of the deltas.
-  ToldReply told(const std::string& members) {
-    ToldReply mine = told(members, GetParam().is_stream);
-    EXPECT_EQ(mine, told(members, !GetParam().is_stream)) << members;
-    return mine;
-  }
-
-  std::string thinking() const { return R"("enable_thinking":true)"; }
-  std::string tools() const {
-    return R"("tools":[)" + tool_of(dialect(), "get_weather", kSchema) + "]";
-  }
-  // Raw text has no parts, so the rows about parts are not for it.
-  bool has_parts() const { return !is_raw(); }
-  std::string ended() const {
-    return dialect() == Dialect::kResponses  ? "completed"
-           : dialect() == Dialect::kMessages ? "end_turn"
-                                             : "stop";
-  }
-  std::string cut() const {
-    return dialect() == Dialect::kResponses  ? "incomplete"
-           : dialect() == Dialect::kMessages ? "max_tokens"
-                                             : "length";
-  }
-  std::string called() const {
-    return dialect() == Dialect::kResponses  ? "completed"
-           : dialect() == Dialect::kMessages ? "tool_use"
-                                             : "tool_calls";
-  }
-};
-
-std::string cell_name(const testing::TestParamInfo<Cell>& info) {
-  return std::string(name_of(info.param.dialect)) + (info.param.is_stream ? "_stream" : "_whole");
-}
-
-std::vector<Cell> cells() {
-  std::vector<Cell> out;
-  for (const Dialect dialect :
-       {Dialect::kChat, Dialect::kCompletions, Dialect::kResponses, Dialect::kMessages})
-    for (const bool is_stream : {false, true}) out.push_back({dialect, is_stream});
-  return out;
-}
+class Behaviour : public BehaviourFixture {};
 
 INSTANTIATE_TEST_SUITE_P(All, Behaviour, testing::ValuesIn(cells()), cell_name);
 
-// What raw text, as of Completions, does not have: reasoning and calls.
-class BehaviourOfParts : public Behaviour {};
-
-std::vector<Cell> cells_of_parts() {
-  std::vector<Cell> out = cells();
-  std::erase_if(out, [](const Cell& cell) { return cell.dialect == Dialect::kCompletions; });
-  return out;
-}
+class BehaviourOfParts : public BehaviourFixture {};
 
 INSTANTIATE_TEST_SUITE_P(All, BehaviourOfParts, testing::ValuesIn(cells_of_parts()), cell_name);
-
-const std::string kCall =
-    "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n"
-    "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
-const std::string kOtherCall =
-    "<tool_call>\n<function=get_weather>\n<parameter=city>\nRio \"de\"\n\n</parameter>\n"
-    "</function>\n</tool_call>";
 
 TEST_P(Behaviour, S33_reasoning_and_content_without_a_call) {
   const std::string text = "I think.\n</think>\n\nIt is é😀 12.";
@@ -116,44 +29,36 @@ TEST_P(Behaviour, S33_reasoning_and_content_without_a_call) {
   EXPECT_EQ(reply.n_prompt, static_cast<int64_t>(fake_.engine->last_request().prompt.size()));
 }
 
-TEST_P(BehaviourOfParts, S36_two_calls_in_one_reply) {
-  serve(says("why\n</think>\n\nI look.\n\n" + kCall + "\n" + kOtherCall));
-  const ToldReply reply = told(thinking() + "," + tools());
-  EXPECT_EQ(reply.reasoning, "why");
-  EXPECT_EQ(reply.content, "I look.");
-  EXPECT_EQ(reply.calls, (std::vector<std::string>{R"(get_weather {"city":"Oslo","days":3})",
-                                                   R"(get_weather {"city":"Rio \"de\"\n"})"}));
-  EXPECT_EQ(reply.finish, called());
+TEST_P(Behaviour, S45_a_schema_binds_the_reply_behind_its_reasoning) {
+  serve(says(R"({"a": 1})"));
+  const std::string form =
+      schema_member(dialect(), R"({"type":"object","required":["a"],"properties":{"a":{}}})");
+  const std::string off = has_parts() ? R"("enable_thinking":false,)" : "";
+  EXPECT_EQ(told(off + form).content, R"({"a": 1})");
+  EXPECT_TRUE(allows(R"({"a": 1})"));
+  EXPECT_FALSE(allows(R"({"b": 1})"));
+  if (!has_parts()) return;
+  ask(thinking() + "," + form, GetParam().is_stream)->wait();
+  EXPECT_TRUE(allows("any thought\n</think>\n\n{\"a\": 1}"));
+  EXPECT_FALSE(allows("any thought"));
+  EXPECT_FALSE(allows(R"({"a": 1})"));
 }
 
-TEST_P(BehaviourOfParts, S36_no_parallel_calls_end_the_reply_after_the_first) {
-  serve(says(kCall + "\n" + kOtherCall));
-  const std::string one = dialect() == Dialect::kMessages
-                              ? R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true})"
-                              : R"("parallel_tool_calls":false)";
-  const ToldReply reply = told(R"("enable_thinking":false,)" + tools() + "," + one);
-  EXPECT_EQ(reply.calls.size(), 1u);
-  EXPECT_EQ(reply.finish, called());
-}
-
-TEST_P(BehaviourOfParts, S37_with_the_choice_none_no_call_is_found) {
-  serve(says(kCall));
-  const std::string none = dialect() == Dialect::kMessages ? R"("tool_choice":{"type":"none"})"
-                                                           : R"("tool_choice":"none")";
-  const ToldReply reply = told(R"("enable_thinking":false,)" + tools() + "," + none);
-  EXPECT_EQ(reply.content, kCall);
-  EXPECT_TRUE(reply.calls.empty());
-  EXPECT_EQ(reply.finish, ended());
-}
-
-TEST_P(BehaviourOfParts, S37_names_that_are_not_offered_are_refused) {
+TEST_P(Behaviour, S44_what_cannot_be_enforced_is_refused_with_its_place) {
   serve(says("x"));
-  const std::string named =
-      dialect() == Dialect::kMessages ? R"("tool_choice":{"type":"tool","name":"other"})"
-      : dialect() == Dialect::kResponses
-          ? R"("tool_choice":{"type":"function","name":"other"})"
-          : R"("tool_choice":{"type":"function","function":{"name":"other"}})";
-  EXPECT_EQ(refusal_of(ask(tools() + "," + named, GetParam().is_stream)), "request.unknown_tool");
+  EXPECT_EQ(refusal_of(ask(schema_member(dialect(), R"({"properties":{"a":{"not":{}}}})"),
+                           GetParam().is_stream)),
+            "schema.unsupported_keyword");
+  EXPECT_NE(exchanges_.back()->wait().body.find("#/properties/a/not"), std::string::npos);
+  const std::string lookahead = R"s({"pattern":"(?=a)"})s";
+  EXPECT_EQ(refusal_of(ask(schema_member(dialect(), lookahead), GetParam().is_stream)),
+            "regex.unsupported");
+  EXPECT_EQ(refusal_of(ask(schema_member(dialect(), "false"), GetParam().is_stream)),
+            "schema.unsatisfiable");
+  if (is_raw()) return;  // it has one field for forms
+  const std::string two = R"(,"structured_outputs":{"json_object":true})";
+  EXPECT_EQ(refusal_of(ask(schema_member(dialect(), "{}") + two, GetParam().is_stream)),
+            "request.field_conflict");
 }
 
 TEST_P(Behaviour, S38_without_thinking_all_text_is_content) {
@@ -169,17 +74,6 @@ TEST_P(BehaviourOfParts, S39_a_reply_cut_in_reasoning_is_all_reasoning) {
   EXPECT_EQ(reply.content, "");
   EXPECT_NE(reply.reasoning, "");
   EXPECT_EQ(reply.n_reply, 4);
-  EXPECT_EQ(reply.finish, cut());
-}
-
-TEST_P(BehaviourOfParts, S36_a_call_that_is_cut_leaves_arguments_that_parse) {
-  const std::string begin = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOs";
-  serve(says(kCall));
-  const auto n = static_cast<int>(fledgling_tokenizer().encode(begin).size());
-  const ToldReply reply =
-      told(R"("enable_thinking":false,)" + tools() + "," + max_tokens_member(dialect(), n));
-  ASSERT_EQ(reply.calls.size(), 1u);
-  EXPECT_TRUE(json::parse(reply.calls[0].substr(12))) << reply.calls[0];
   EXPECT_EQ(reply.finish, cut());
 }
 
@@ -275,6 +169,9 @@ TEST_P(Behaviour, S53_penalties_and_biases_reach_the_engine) {
 
 TEST_P(BehaviourOfParts, S40_a_budget_of_reasoning_reaches_the_engine_in_every_spelling) {
   serve(says("x"));
+  ask(R"("loop_guard":true,"enable_thinking":true)", GetParam().is_stream)->wait();
+  EXPECT_TRUE(fake_.engine->last_request().budget.guards_loops);
+  EXPECT_EQ(fake_.engine->last_request().budget.n_tokens, -1);
   for (const char* spelling :
        {R"("thinking_budget":64)", R"("reasoning_budget":64)", R"("thinking_token_budget":64)",
         R"("thinking":{"type":"enabled","budget_tokens":64})"}) {
@@ -284,6 +181,55 @@ TEST_P(BehaviourOfParts, S40_a_budget_of_reasoning_reaches_the_engine_in_every_s
     EXPECT_TRUE(budget.starts_in_reasoning) << spelling;
     EXPECT_EQ(budget.closing, fledgling_tokenizer().encode("\n</think>\n\n"));
   }
+}
+
+TEST_P(Behaviour, S43_the_first_event_leaves_before_the_prompt_is_run) {
+  serve(says("x"));
+  fake_.engine->hold();
+  const auto exchange = ask("", GetParam().is_stream);
+  // Messages tells first how much of its prompt was cached, so it has nothing but pings until then.
+  const bool waits = dialect() == Dialect::kMessages || !GetParam().is_stream;
+  EXPECT_EQ(exchange->bytes().empty(), waits);
+  if (GetParam().is_stream) {
+    EXPECT_NE(exchange->idle().find(dialect() == Dialect::kMessages ? "ping" : "data: "),
+              std::string::npos);
+  }
+  fake_.engine->release();
+  EXPECT_EQ(exchange->wait().status, 200);
+}
+
+TEST_P(Behaviour, S52_every_kept_token_is_told_once_with_its_logprob) {
+  serve(says("one two é😀 three"));
+  if (dialect() == Dialect::kMessages) {
+    EXPECT_EQ(refusal_of(ask(R"("logprobs":true)", GetParam().is_stream)),
+              "request.unsupported_field");
+    return;
+  }
+  const std::string wanted =
+      dialect() == Dialect::kChat ? R"("logprobs":true,"top_logprobs":2,"enable_thinking":false)"
+      : is_raw()
+          ? R"("logprobs":2,"max_tokens":100)"
+          : R"("include":["message.output_text.logprobs"],"top_logprobs":2,"enable_thinking":false)";
+  const auto exchange = ask(wanted, GetParam().is_stream);
+  exchange->wait();
+  // The n-th token of this engine has the logprob -n.
+  const std::string bytes = exchange->bytes().empty() ? exchange->wait().body : exchange->bytes();
+  const size_t n = fledgling_tokenizer().encode("one two é😀 three").size();
+  for (size_t i = 1; i <= n; ++i) {
+    const std::string value =
+        is_raw() ? "-" + std::to_string(i) : R"("logprob":-)" + std::to_string(i);
+    EXPECT_NE(bytes.find(value), std::string::npos) << value << " in " << bytes;
+  }
+}
+
+TEST_P(Behaviour, S68_a_full_queue_says_when_to_come_again) {
+  FakeEngineOptions options = says("x");
+  options.queue_max = 0;
+  serve(std::move(options));
+  const auto exchange = ask("", GetParam().is_stream);
+  EXPECT_EQ(exchange->wait().status, 429);
+  EXPECT_EQ(refusal_of(exchange), "queue.full");
+  EXPECT_GE(std::stoi(exchange->header("Retry-After")), 1);
 }
 
 }  // namespace

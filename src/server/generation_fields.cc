@@ -68,11 +68,6 @@ constexpr ForeignField kForeignFields[] = {
     {"web_search_options", Neutral::kNone, "nothing is searched"},
 };
 
-// Fields that a reply would depend on and that this build does not carry out.
-constexpr ForeignField kAbsentFeatures[] = {
-    {"loop_guard", Neutral::kFalse, "the loop guard is not offered"},
-};
-
 // Settings of samplers that are off: without their switch they do nothing.
 constexpr const char* kWithoutEffect[] = {
     "mirostat_tau",       "mirostat_eta",          "dry_base",      "dry_allowed_length",
@@ -431,6 +426,8 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
 Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFields& out) {
   ROOST_TRY(const std::optional<bool> include, body.boolean("include_reasoning"));
   out.include_reasoning = include.value_or(true);
+  ROOST_TRY(const std::optional<bool> guard, body.boolean("loop_guard"));
+  out.guards_loops = guard.value_or(false);
   Thinking thinking;
   ROOST_TRY_DO(read_template_kwargs(body, rules, thinking, out));
   ROOST_TRY(const std::optional<bool> enable, body.boolean("enable_thinking"));
@@ -466,6 +463,8 @@ Result<void> read_drafts(Fields& body, GenerationFields& out) {
 Result<void> read_scheduling(Fields& body, GenerationFields& out) {
   ROOST_TRY(const std::optional<bool> cache, body.boolean("cache_prompt"));
   out.uses_cache = cache.value_or(true);
+  ROOST_TRY(const std::optional<bool> replay, body.boolean("replay"));
+  out.uses_replay = replay.value_or(true);
   ROOST_TRY(const std::optional<std::string> salt,
             body.string("cache_salt", limits::kLabelBytesMax));
   if (salt && salt->empty())
@@ -491,7 +490,7 @@ Result<void> read_scheduling(Fields& body, GenerationFields& out) {
 
 // Fields that are checked and then have no effect on the tokens.
 Result<void> read_without_effect(Fields& body) {
-  for (const char* key : {"replay", "return_progress", "timings_per_token"}) {
+  for (const char* key : {"return_progress", "timings_per_token"}) {
     ROOST_TRY_DO(body.boolean(key));
     body.ignore(key);
   }
@@ -551,8 +550,6 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   ROOST_TRY_DO(read_drafts(body, out));
   ROOST_TRY_DO(read_stops(body, rules, names.stop, out));
   if (names.has_reasoning) ROOST_TRY_DO(read_thinking(body, rules, out));
-  for (const ForeignField& field : kAbsentFeatures)
-    ROOST_TRY_DO(refuse_unless_neutral(body, field));
   ROOST_TRY(const std::optional<bool> skip_special, body.boolean("skip_special_tokens"));
   out.shows_special_tokens = !skip_special.value_or(true);
   if (out.shows_special_tokens && !names.shows_special_tokens)

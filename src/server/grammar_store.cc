@@ -10,15 +10,23 @@ namespace {
 
 using Kind = OutputFormat::Kind;
 
-std::string source_of(const OutputFormat& format) {
-  std::string out{static_cast<char>('0' + static_cast<int>(format.kind)),
-                  format.has_space ? ' ' : '_'};
+// Equal sources have equal grammars.
+std::string source_of(const ReplyForm& form) {
+  const OutputFormat& format = form.output;
+  std::string out{
+      static_cast<char>('0' + static_cast<int>(format.kind)), format.has_space ? ' ' : '_',
+      static_cast<char>('0' + static_cast<int>(form.calls)), form.is_single_call ? '1' : '+'};
+  for (const CallForm& tool : form.tools) {
+    json::write_string(tool.name, out);
+    out += tool.is_strict ? '!' : ':';
+    out += json::write(tool.parameters);
+  }
   if (format.kind == Kind::kSchema) out += json::write(format.schema);
   for (const std::string& choice : format.choices) json::write_string(choice, out);
   return out + format.text;
 }
 
-Result<Automaton> compile(const OutputFormat& format) {
+Result<Automaton> compile_output(const OutputFormat& format) {
   const JsonOptions options{.has_space = format.has_space};
   switch (format.kind) {
     case Kind::kSchema: {
@@ -42,6 +50,16 @@ Result<Automaton> compile(const OutputFormat& format) {
   return compile_json_object(options);
 }
 
+Result<Automaton> compile(const ReplyForm& form, std::vector<UnenforcedPlace>& unenforced) {
+  using Calls = ReplyForm::Calls;
+  if (form.calls == Calls::kFree) return compile_output(form.output);
+  if (form.calls == Calls::kStrict) return compile_strict_calls(form.tools, &unenforced);
+  ROOST_TRY(Automaton calls, compile_calls(form.tools, form.is_single_call, &unenforced));
+  if (form.calls == Calls::kMust) return calls;
+  ROOST_TRY(Automaton output, compile_output(form.output));
+  return either(std::move(output), std::move(calls));
+}
+
 }  // namespace
 
 std::shared_ptr<const TokenVocabulary> GrammarStore::vocabulary() {
@@ -56,32 +74,35 @@ std::shared_ptr<const TokenVocabulary> GrammarStore::vocabulary() {
   return vocabulary_;
 }
 
-Result<GrammarUse> GrammarStore::use_of(const OutputFormat& format, bool starts_in_reasoning) {
-  if (format.kind == Kind::kFree) return GrammarUse{};
-  const std::string source = source_of(format);
-  std::shared_ptr<const Grammar> grammar = find(source);
-  if (!grammar) {
-    ROOST_TRY(Automaton automaton, compile(format));
-    grammar = std::make_shared<const Grammar>(std::move(automaton), vocabulary());
-    keep(source, grammar);
+Result<GrammarUse> GrammarStore::use_of(const ReplyForm& form, bool starts_in_reasoning,
+                                        std::vector<UnenforcedPlace>& unenforced) {
+  if (form.is_free()) return GrammarUse{};
+  Kept kept{source_of(form), nullptr, {}};
+  if (std::optional<Kept> known = find(kept.source)) {
+    kept = *std::move(known);
+  } else {
+    ROOST_TRY(Automaton automaton, compile(form, kept.unenforced));
+    kept.grammar = std::make_shared<const Grammar>(std::move(automaton), vocabulary());
+    keep(kept);
   }
-  return GrammarUse{std::move(grammar), starts_in_reasoning};
+  unenforced = std::move(kept.unenforced);
+  return GrammarUse{std::move(kept.grammar), starts_in_reasoning};
 }
 
-std::shared_ptr<const Grammar> GrammarStore::find(const std::string& source) {
+std::optional<GrammarStore::Kept> GrammarStore::find(const std::string& source) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(source);
-  if (place == places_.end()) return nullptr;
+  if (place == places_.end()) return std::nullopt;
   kept_.splice(kept_.begin(), kept_, place->second);
-  return kept_.front().grammar;
+  return kept_.front();
 }
 
-void GrammarStore::keep(const std::string& source, std::shared_ptr<const Grammar> grammar) {
+void GrammarStore::keep(Kept kept) {
   const std::lock_guard lock(mutex_);
-  if (places_.contains(source)) return;  // another thread was first
-  n_bytes_ += grammar->n_bytes() + 2 * source.size();
-  kept_.push_front({source, std::move(grammar)});
-  places_[source] = kept_.begin();
+  if (places_.contains(kept.source)) return;  // another thread was first
+  n_bytes_ += kept.grammar->n_bytes() + 2 * kept.source.size();
+  kept_.push_front(std::move(kept));
+  places_[kept_.front().source] = kept_.begin();
   while (n_bytes_ > n_bytes_max_ && !kept_.empty()) {
     const Kept& oldest = kept_.back();
     n_bytes_ -= oldest.grammar->n_bytes() + 2 * oldest.source.size();

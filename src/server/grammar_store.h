@@ -5,13 +5,34 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "grammar/call_grammar.h"
 #include "grammar/matcher.h"
 #include "server/structured_output.h"
 #include "text/tokenizer.h"
 
 namespace roost {
+
+// Everything that binds one reply.
+struct ReplyForm {
+  enum class Calls {
+    kFree,    // nothing binds them
+    kStrict,  // those of `tools` are bound where the text makes one
+    kMay,     // the reply is calls of `tools` or has the form of `output`
+    kMust,    // it is calls of `tools`
+  };
+  OutputFormat output;  // without effect beside kMust
+  Calls calls = Calls::kFree;
+  std::vector<CallForm> tools;
+  bool is_single_call = false;
+
+  bool is_free() const { return output.kind == OutputFormat::Kind::kFree && calls == Calls::kFree; }
+  // A reply that has it is a whole; other replies end where they like.
+  bool binds_all() const { return !is_free() && calls != Calls::kStrict; }
+};
 
 // Any network thread. Compilation is bounded in time and memory.
 class GrammarStore {
@@ -20,7 +41,9 @@ class GrammarStore {
       : tokenizer_(std::move(tokenizer)), n_bytes_max_(n_bytes_max) {}
 
   // The grammar of a reply; none for a free one. Refuses what the compilers of grammar/ refuse.
-  Result<GrammarUse> use_of(const OutputFormat& format, bool starts_in_reasoning);
+  // What of the tools is not enforced goes to `unenforced`.
+  Result<GrammarUse> use_of(const ReplyForm& form, bool starts_in_reasoning,
+                            std::vector<UnenforcedPlace>& unenforced);
 
   size_t n_kept() const;
   size_t n_bytes() const;
@@ -29,11 +52,12 @@ class GrammarStore {
   struct Kept {
     std::string source;
     std::shared_ptr<const Grammar> grammar;
+    std::vector<UnenforcedPlace> unenforced;
   };
 
   std::shared_ptr<const TokenVocabulary> vocabulary();
-  std::shared_ptr<const Grammar> find(const std::string& source);
-  void keep(const std::string& source, std::shared_ptr<const Grammar> grammar);
+  std::optional<Kept> find(const std::string& source);
+  void keep(Kept kept);
 
   const Tokenizer tokenizer_;
   const size_t n_bytes_max_;

@@ -102,6 +102,14 @@ void Metrics::set_counted(Metric metric, std::span<const int64_t> counts, double
   histogram.sum = sum;
 }
 
+double Metrics::total(Metric metric) const {
+  const std::lock_guard lock(mutex_);
+  const auto i = static_cast<size_t>(metric);
+  double sum = histograms_[i].sum;
+  for (const auto& [labels, value] : values_[i]) sum += value;
+  return sum;
+}
+
 std::string Metrics::text(std::string_view model, bool has_compatible) const {
   const std::lock_guard lock(mutex_);
   std::string out;

@@ -28,6 +28,8 @@ class Metrics {
 
   // A histogram that is counted elsewhere, with the bounds of engine/counted.h.
   void set_counted(Metric metric, std::span<const int64_t> counts, double sum);
+  // Of all labels of a counter or a gauge; the sum of a histogram.
+  double total(Metric metric) const;
 
   // All of them; has_compatible: with the names behind "vllm:".
   std::string text(std::string_view model, bool has_compatible) const;

@@ -43,7 +43,7 @@ Result<ChatRequest> parse_openai_chat(std::string_view body, const RequestRules&
   ROOST_TRY(const ToolChoice choice, read_tool_choice(fields));
   ROOST_TRY_DO(apply_tool_choice(fields, choice, out));
   ROOST_TRY(const std::optional<bool> parallel, fields.boolean("parallel_tool_calls"));
-  out.ends_at_first_call = !parallel.value_or(true);
+  out.ends_at_first_call |= !parallel.value_or(true);
   ROOST_TRY_DO(read_continuation(fields, out));
   FieldNames names;
   names.other_max_tokens = "max_completion_tokens";

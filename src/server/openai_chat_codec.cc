@@ -71,7 +71,8 @@ class OpenAiChatCodec final : public ReplyCodec {
   std::string choice_end(size_t i, const FinishedChoice& finished, bool is_last) override {
     json::Value event = chunk(i, json::Value::object());
     json::Value& choice = choice_of(event);
-    choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
+    choice.set("finish_reason",
+               json::Value::string(openai_finish_reason(finished, head_.is_call_named)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
     set_tokens(choice, queues_[i].take_all(), true);
     if (!is_last) return sse::data(json::write(event));
@@ -223,7 +224,8 @@ class OpenAiChatCodec final : public ReplyCodec {
     choice.set("index", json::Value::integer(static_cast<int64_t>(i)));
     choice.set("message", std::move(message));
     choice.set("logprobs", fields_.n_logprobs ? logprobs_of(machine.tokens()) : json::Value());
-    choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
+    choice.set("finish_reason",
+               json::Value::string(openai_finish_reason(finished, head_.is_call_named)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
     if (fields_.return_token_ids) choice.set("token_ids", ids_value(machine.token_ids()));
     return choice;

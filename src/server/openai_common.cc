@@ -27,8 +27,9 @@ Result<StreamFields> read_stream_fields(Fields& body) {
   return out;
 }
 
-std::string openai_finish_reason(const FinishedChoice& choice) {
+std::string openai_finish_reason(const FinishedChoice& choice, bool is_call_named) {
   if (is_length(choice.end.cause)) return "length";
+  if (is_call_named) return "stop";  // as the protocol's owner answers
   const bool is_stop =
       choice.end.cause == FinishCause::kStopString || choice.end.cause == FinishCause::kStopToken;
   return choice.machine->has_calls() && !is_stop ? "tool_calls" : "stop";

@@ -18,7 +18,7 @@ struct StreamFields {
 Result<StreamFields> read_stream_fields(Fields& body);
 
 // "stop", "length", "tool_calls".
-std::string openai_finish_reason(const FinishedChoice& choice);
+std::string openai_finish_reason(const FinishedChoice& choice, bool is_call_named = false);
 // The stop string, the stop token, or null.
 json::Value openai_stop_reason(const ReplyEnd& end);
 json::Value openai_usage(const ReplyHead& head, const std::vector<FinishedChoice>& choices);

@@ -370,7 +370,7 @@ Result<ResponsesRequest> parse_openai_responses(std::string_view body, const Req
   ROOST_TRY(const ToolChoice choice, read_tool_choice(fields));
   ROOST_TRY_DO(apply_tool_choice(fields, choice, out.chat));
   ROOST_TRY(const std::optional<bool> parallel, fields.boolean("parallel_tool_calls"));
-  out.chat.ends_at_first_call = !parallel.value_or(true);
+  out.chat.ends_at_first_call |= !parallel.value_or(true);
   ROOST_TRY(const std::optional<bool> stream, fields.boolean("stream"));
   out.chat.is_stream = stream.value_or(false);
   ROOST_TRY(const std::optional<bool> store, fields.boolean("store"));

@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::string_view kTurnStart = "<|im_start|>";
 constexpr std::string_view kTurnEnd = "<|im_end|>\n";
+constexpr std::string_view kTurnEndMark = "<|im_end|>";
+constexpr std::string_view kUserHeader = "<|im_start|>user\n";
+constexpr std::string_view kReplyHeader = "<|im_start|>assistant\n";
 constexpr std::string_view kPlaceholderUser = "first user";
 
 // U+FDD0 to U+FDEF never stand for a character: marks are taken from them.
@@ -327,10 +330,90 @@ void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const std
   }
 }
 
+std::string without_guards(std::string_view text, const std::string& guard) {
+  std::string out;
+  for (size_t done = 0; done <= text.size();) {
+    const size_t next = std::min(text.find(guard, done), text.size());
+    out += text.substr(done, next - done);
+    done = next + guard.size();
+  }
+  return out;
+}
+
+// Turns of a rendered conversation, one by one: the marks that begin and end them are tokens of
+// their own, so a turn has the same tokens wherever it is cut off from the others.
+class TurnEncoder {
+ public:
+  TurnEncoder(const ServedModel& model, const std::string& guard, const FindReplay& find_replay,
+              Prompt& out)
+      : model_(model), guard_(guard), find_replay_(find_replay), out_(out) {}
+
+  void encode(std::string_view text) {
+    size_t at = std::min(text.find(kTurnStart), text.size());
+    plain(text.substr(0, at));
+    while (at < text.size()) {
+      const size_t next = std::min(text.find(kTurnStart, at + 1), text.size());
+      turn(text.substr(at, next - at));
+      at = next;
+    }
+    note_places();
+  }
+
+ private:
+  void plain(std::string_view text) { encode_guarded(model_.tokenizer, text, guard_, out_); }
+
+  void turn(std::string_view text) {
+    starts_.push_back(static_cast<int64_t>(out_.tokens.size()));
+    const bool is_question = text.starts_with(kUserHeader) &&
+                             !text.substr(kUserHeader.size()).starts_with("<tool_response>");
+    if (is_question) question_ = starts_.size() - 1;
+    if (!text.starts_with(kReplyHeader)) return plain(text);
+    const size_t end = text.find(kTurnEndMark);
+    if (end == std::string_view::npos) {
+      out_.lead = without_guards(text.substr(kReplyHeader.size()), guard_);
+      return plain(text);
+    }
+    const std::string_view body = text.substr(kReplyHeader.size(), end - kReplyHeader.size());
+    const std::string shown = without_guards(body, guard_);
+    const std::optional<Replay> replay = find_replay_ ? find_replay_(shown) : std::nullopt;
+    if (!replay || !body.starts_with(replay->lead)) return plain(text);
+    plain(text.substr(0, kReplyHeader.size() + replay->lead.size()));
+    out_.text += shown.substr(replay->lead.size());
+    const auto from = static_cast<int64_t>(out_.tokens.size());
+    out_.tokens.insert(out_.tokens.end(), replay->tokens.begin(), replay->tokens.end());
+    out_.replayed.emplace_back(from, static_cast<int64_t>(out_.tokens.size()));
+    plain(text.substr(end));
+  }
+
+  void note_places() {
+    std::vector<size_t> turns;
+    if (starts_.size() > 1) turns.push_back(1);
+    if (question_) turns.insert(turns.end(), {*question_, *question_ + 1});
+    if (starts_.size() > 1) turns.insert(turns.end(), {starts_.size() - 2, starts_.size() - 1});
+    std::sort(turns.begin(), turns.end());
+    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+    for (const size_t i : turns)
+      if (i < starts_.size() && starts_[i] > 0) out_.places.push_back(starts_[i]);
+  }
+
+  const ServedModel& model_;
+  const std::string& guard_;
+  const FindReplay& find_replay_;
+  Prompt& out_;
+  std::vector<int64_t> starts_;     // tokens before each turn
+  std::optional<size_t> question_;  // the last turn that the user wrote
+};
+
 }  // namespace
 
+int64_t Prompt::n_replayed() const {
+  int64_t n = 0;
+  for (const auto& [from, to] : replayed) n += to - from;
+  return n;
+}
+
 Result<Prompt> build_prompt(const ServedModel& model, const ChatRequest& request,
-                            int64_t unix_seconds) {
+                            int64_t unix_seconds, const FindReplay& find_replay) {
   Rendering rendering{model, request, unix_seconds, {}};
   const std::optional<bool> thinking =
       request.generation.thinking ? request.generation.thinking : model.thinking;
@@ -349,8 +432,27 @@ Result<Prompt> build_prompt(const ServedModel& model, const ChatRequest& request
     ROOST_TRY(text, rendering.render(messages, thinking, request.has_header));
     out.starts_in_reasoning = prompt_starts_in_reasoning(text);
   }
-  encode_guarded(model.tokenizer, text, rendering.marks.guard, out);
+  TurnEncoder(model, rendering.marks.guard, find_replay, out).encode(text);
   return out;
+}
+
+Result<std::string> render_reply(const ServedModel& model, const ChatRequest& request,
+                                 const Message& reply, int64_t unix_seconds) {
+  // How a turn is printed depends on what follows the last question, not on what comes before it.
+  ChatRequest short_request;
+  short_request.generation.template_members = request.generation.template_members;
+  short_request.messages.resize(2);
+  short_request.messages[1] = reply;
+  Rendering rendering{model, short_request, unix_seconds, {}};
+  const std::optional<bool> thinking =
+      request.generation.thinking ? request.generation.thinking : model.thinking;
+  ROOST_TRY(const std::string text, rendering.render(short_request.messages, thinking, false));
+  const size_t begin = text.rfind(kReplyHeader);
+  if (begin == std::string::npos) return std::string();
+  const size_t body = begin + kReplyHeader.size();
+  const size_t end = text.find(kTurnEndMark, body);
+  if (end == std::string::npos) return std::string();
+  return without_guards(std::string_view(text).substr(body, end - body), rendering.marks.guard);
 }
 
 Result<std::vector<Token>> encode_as_text(const ServedModel& model, const std::string& text) {

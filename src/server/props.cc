@@ -44,8 +44,9 @@ json::Value memory_value(const MemoryPlan& plan) {
   json::Value out = json::Value::object();
   out.set("weights", count(plan.weights_mapped + plan.weights_owned));
   out.set("kv", count(plan.pages));
-  out.set("snapshots", count(plan.slots));
-  out.set("scratch", count(plan.scratch + plan.workspace));
+  out.set("snapshots", count(plan.slots + plan.snapshots));
+  out.set("scratch", count(plan.scratch + plan.workspace + plan.staging));
+  out.set("disk", count(static_cast<size_t>(plan.disk)));
   return out;
 }
 

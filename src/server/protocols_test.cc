@@ -27,7 +27,7 @@ const std::string kReply =
     "why\n</think>\n\nI look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n"
     "</parameter>\n</function>\n</tool_call>";
 
-TEST_F(Protocols, messages_events_are_nested_by_index) {
+TEST_F(Protocols, S71_messages_events_are_nested_by_index) {
   FakeEngineOptions options = says(kReply);
   options.n_cached = 3;
   serve(std::move(options));

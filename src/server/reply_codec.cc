@@ -45,6 +45,8 @@ std::string_view detail_of(FinishCause cause) {
   switch (cause) {
     case FinishCause::kEos:
       return "eos";
+    case FinishCause::kGrammarEnd:
+      return "grammar_end";
     case FinishCause::kStopString:
       return "stop_string";
     case FinishCause::kStopToken:
@@ -82,6 +84,7 @@ ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   for (size_t i = 0; i < choices.size(); ++i) {
     if (i % std::max<size_t>(n_per_prompt, 1) == 0)
       out.n_cached += choices[i].end.finished.n_cached;
+    out.is_from_disk |= choices[i].end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choices[i].machine->token_ids().size());
     out.n_reasoning += choices[i].machine->n_reasoning_tokens();
   }
@@ -147,13 +150,14 @@ json::Value each(size_t n, const Of& of) {
 json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
   const ReplyCounts counts = counts_of(head, choices);
   Phases longest;
-  double ttft = 0, gap = 0;
+  double ttft = 0, gap = 0, decode_ms = 0;
   for (const FinishedChoice& choice : choices) {
     const EngineEvent& f = choice.end.finished;
     const Phases phases = phases_of(f);
     longest.queue = std::max(longest.queue, phases.queue);
     longest.prefill = std::max(longest.prefill, phases.prefill);
     longest.decode = std::max(longest.decode, phases.decode);
+    decode_ms += phases.decode;
     const int64_t first = f.first_token_ns == 0 ? f.finished_ns : f.first_token_ns;
     const double own = ms_between(head.arrived_ns, first);
     ttft = ttft == 0 ? own : std::min(ttft, own);
@@ -186,12 +190,19 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   out.set("gap_max_ms", ms(gap));
   out.set("rounds", json::Value::integer(drafts.n_rounds + drafts.n_plain_steps));
   out.set("rounds_plain", json::Value::integer(drafts.n_plain_steps));
+  out.set("draft_rows", json::Value::integer(drafts.n_rows));
   out.set("accept_length", accept_length_of(drafts));
   out.set("accepted_per_position", std::move(accepted));
-  out.set("draft_ms", ms(static_cast<double>(drafts.draft_ns) / 1e6));
-  out.set("cached_from", json::Value::string(counts.n_cached > 0 ? "ram" : "none"));
-  out.set("replayed_tokens", json::Value::integer(0));
-  out.set("loop_guard", json::Value::boolean(false));
+  const double draft_ms = static_cast<double>(drafts.draft_ns) / 1e6;
+  out.set("draft_ms", ms(draft_ms));
+  out.set("draft_share", per(draft_ms, decode_ms, 1));
+  out.set("cached_from", json::Value::string(counts.n_cached == 0  ? "none"
+                                             : counts.is_from_disk ? "disk"
+                                                                   : "ram"));
+  out.set("replayed_tokens", json::Value::integer(head.n_replayed));
+  out.set("loop_guard", each(n, [&](size_t i) {
+            return json::Value::boolean(choices[i].end.finished.has_found_loop);
+          }));
   return out;
 }
 

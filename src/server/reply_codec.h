@@ -15,7 +15,15 @@
 namespace roost {
 
 // Why a reply ended, before a dialect names it.
-enum class FinishCause { kEos, kStopString, kStopToken, kMaxTokens, kContext, kCallLimit };
+enum class FinishCause {
+  kEos,
+  kGrammarEnd,  // the form that binds the reply was complete
+  kStopString,
+  kStopToken,
+  kMaxTokens,
+  kContext,
+  kCallLimit
+};
 
 // Facts known when a request is admitted.
 struct ReplyHead {
@@ -27,6 +35,8 @@ struct ReplyHead {
   std::vector<std::vector<int32_t>> prompts;  // token ids; each has as many choices as the others
   std::vector<uint64_t> seeds;                // of each choice
   std::vector<int64_t> max_tokens_applied;    // of each choice
+  int64_t n_replayed = 0;                     // prompt tokens taken from replies as they were drawn
+  bool is_call_named = false;                 // the request demands a call of one tool
   int64_t arrived_ns = 0;
   const Tokenizer* tokenizer = nullptr;
 
@@ -64,13 +74,14 @@ class ReplyCodec {
   virtual std::string whole(const std::vector<FinishedChoice>& choices) = 0;
 };
 
-// "eos", "stop_string", "stop_token", "max_tokens", "context", "call_limit".
+// "eos", "grammar_end", "stop_string", "stop_token", "max_tokens", "context", "call_limit".
 std::string_view detail_of(FinishCause cause);
 bool is_length(FinishCause cause);
 
 // Sums over the choices. Prompt tokens are counted once for all choices of a prompt.
 struct ReplyCounts {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
+  bool is_from_disk = false;  // what is cached was read from files
 };
 ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 

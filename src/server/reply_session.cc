@@ -8,9 +8,7 @@ namespace roost {
 
 ReplySession::ReplySession(ReplySetup setup) : setup_(std::move(setup)) {
   choices_.reserve(setup_.choices.size());
-  for (ChoiceSetup& choice : setup_.choices)
-    choices_.emplace_back(setup_.model->tokenizer, std::move(choice.reply),
-                          choice.is_max_tokens_clamped);
+  for (ChoiceSetup& choice : setup_.choices) choices_.emplace_back(setup_.model->tokenizer, choice);
 }
 
 Result<void> ReplySession::submit(size_t idx) {
@@ -109,7 +107,10 @@ void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& even
   if (choice.machine.has_stopped() || is_client_gone_ || failed_by_) return;
   ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
   if (setup_.is_stream) send_piece(choice, idx, std::move(piece));
-  if (choice.machine.has_stopped()) setup_.model->engine->cancel(*choice.engine_id);
+  // A bound reply that has its one call can only end: the engine does so by itself, and keeps the
+  // state behind it for the next turn.
+  const bool ends_itself = choice.is_bound && !choice.machine.matched_stop();
+  if (choice.machine.has_stopped() && !ends_itself) setup_.model->engine->cancel(*choice.engine_id);
 }
 
 // To a client that reads slowly the deltas of what it has not read go as one: their sum is what
@@ -152,7 +153,9 @@ ReplyEnd ReplySession::end_of(const Choice& choice, const EngineEvent& event) co
   } else if (event.finish == Finish::kEndToken) {
     const std::vector<int32_t>& own = setup_.stop_tokens;
     const bool is_own = std::find(own.begin(), own.end(), event.end_token) != own.end();
-    end.cause = is_own ? FinishCause::kStopToken : FinishCause::kEos;
+    end.cause = is_own            ? FinishCause::kStopToken
+                : choice.is_bound ? FinishCause::kGrammarEnd
+                                  : FinishCause::kEos;
     if (is_own) end.stop_token = event.end_token;
   } else {
     const bool is_context = event.finish == Finish::kContext || choice.is_max_tokens_clamped;
@@ -190,6 +193,7 @@ void ReplySession::end_choice(Choice& choice, size_t idx) {
     choice.end->cause = FinishCause::kStopString;  // it showed in what was held
     choice.end->stop_string = *choice.machine.matched_stop();
   }
+  if (setup_.on_choice) setup_.on_choice({&choice.machine, *choice.end});
   if (!setup_.is_stream) return;
   const bool is_last = n_ended_ == choices_.size();
   append_piece(choice.held, std::move(rest));

@@ -22,6 +22,7 @@ struct ChoiceSetup {
   ReplyOptions reply;
   EngineRequest work;
   bool is_max_tokens_clamped = false;
+  bool is_bound = false;  // its grammar says when it is a whole
 };
 
 enum class ReplyPhase { kQueue, kPrefill, kDecode };
@@ -46,6 +47,8 @@ struct ReplySetup {
   HttpHeaders headers;
   std::function<HttpResponse(const Error&)> refuse;  // a plain HTTP error
   std::function<void(const ReplyOutcome&)> on_done;
+  // A choice has ended well: called before its client hears of it. May be empty.
+  std::function<void(const FinishedChoice&)> on_choice;
   // Called with every round but a choice's first: seconds since the one before, and its tokens.
   std::function<void(double seconds, size_t n_tokens)> on_round;  // may be empty
   const Clock* clock = nullptr;                                   // needed with on_round
@@ -68,10 +71,12 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
 
  private:
   struct Choice {
-    explicit Choice(const Tokenizer& tokenizer, ReplyOptions options, bool is_clamped)
-        : machine(tokenizer, std::move(options)), is_max_tokens_clamped(is_clamped) {}
+    Choice(const Tokenizer& tokenizer, ChoiceSetup& setup)
+        : machine(tokenizer, std::move(setup.reply)),
+          is_max_tokens_clamped(setup.is_max_tokens_clamped),
+          is_bound(setup.is_bound) {}
     ReplyMachine machine;
-    bool is_max_tokens_clamped = false;
+    bool is_max_tokens_clamped, is_bound;
     std::optional<Engine::RequestId> engine_id;
     std::optional<ReplyEnd> end;
     int64_t last_round_ns = 0;

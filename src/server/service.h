@@ -17,6 +17,8 @@
 #include "server/key_limits.h"
 #include "server/keys.h"
 #include "server/metrics.h"
+#include "server/prompt.h"
+#include "server/replay_map.h"
 #include "server/reply_session.h"
 #include "server/request_fields.h"
 #include "server/response_store.h"
@@ -123,6 +125,10 @@ class Service {
   Result<void> admit_completion(Call& call);
   Result<void> admit_messages(Call& call);
   Result<void> admit_responses(Call& call);
+  // The prompt of a conversation, with past replies as they were drawn.
+  Result<Prompt> prompt_of(const Call& call, const ServedModel& served, const ChatRequest& request);
+  void keep_replay(const ServedModel& served, const ChatRequest& request, const std::string& owner,
+                   const std::string& lead, const FinishedChoice& choice);
   Result<Job> chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
                        const ChatRequest& request);
   Result<void> begin_limited(Call& call);
@@ -150,6 +156,7 @@ class Service {
   Random& random_;
   Metrics metrics_;
   ResponseStore store_;
+  ReplayMap replays_;
   KeyLimiter limiter_;
   std::function<size_t()> n_connections_;
   std::atomic<uint16_t> port_ = 0;

@@ -26,6 +26,10 @@ struct Service::Call {
 
   // Errors of these paths have another shape.
   bool is_messages() const { return request.path.starts_with("/v1/messages"); }
+  // Who shares prefixes and replies with whom: one key and one salt.
+  std::string owner(const std::string& cache_salt) const {
+    return caller.label + '\n' + cache_salt;
+  }
 };
 
 struct Service::Route {
@@ -43,8 +47,14 @@ struct Service::Job {
   bool finds_markers = true;
   std::shared_ptr<const ToolTable> tools;
   bool ends_at_first_call = false;
+  bool is_call_named = false;
   GenerationFields fields;
-  GrammarUse grammar;  // of fields.output, compiled
+  ReplyForm form;
+  std::vector<std::string> tool_pointers;                // of the parameters of each of form.tools
+  GrammarUse grammar;                                    // of the form, compiled
+  int64_t n_replayed = 0;                                // prompt tokens of past replies
+  std::vector<int64_t> places;                           // of the prompt, for the prefix cache
+  std::function<void(const FinishedChoice&)> on_choice;  // may be empty
   Hash128 cache_salt;
   bool is_stream = false;
   std::function<std::unique_ptr<ReplyCodec>(ReplyHead)> make_codec;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "server/anthropic_messages.h"
+#include "server/chat_messages.h"
 #include "server/openai_chat.h"
 #include "server/openai_completions.h"
 #include "server/openai_responses.h"
@@ -74,10 +75,76 @@ void Service::post_responses(Call& call) {
     answer_refusal(call, admitted.error());
 }
 
+Result<Prompt> Service::prompt_of(const Call& call, const ServedModel& served,
+                                  const ChatRequest& request) {
+  FindReplay find;
+  if (request.generation.uses_replay)
+    find = [this, owner = call.owner(request.generation.cache_salt)](std::string_view turn) {
+      return replays_.find(owner, turn);
+    };
+  return build_prompt(served, request, clock_.unix_seconds(), find);
+}
+
+// The next prompt of this conversation holds the reply again, as text: what that text is rendered
+// to leads back to the tokens.
+void Service::keep_replay(const ServedModel& served, const ChatRequest& request,
+                          const std::string& owner, const std::string& lead,
+                          const FinishedChoice& choice) {
+  const ReplyMachine& machine = *choice.machine;
+  // Text that was cut off at a stop string was drawn all the same: the client's turn is shorter.
+  if (choice.end.cause == FinishCause::kStopString || machine.token_ids().empty()) return;
+  Message reply;
+  reply.role = Role::kAssistant;
+  reply.reasoning = machine.reasoning();
+  reply.text = machine.content();
+  for (const ReplyItem& item : machine.items()) {
+    if (item.kind != ReplyItem::Kind::kCall) continue;
+    PastCall call;
+    call.name = item.name;
+    call.arguments = json::Value::object();
+    const json::Value text = json::Value::string(item.text);
+    if (item.is_free_text)
+      call.arguments.set("input", text);
+    else
+      call.arguments = past_arguments(&text);
+    reply.calls.push_back(std::move(call));
+  }
+  const Result<std::string> turn = render_reply(served, request, reply, clock_.unix_seconds());
+  if (turn && !turn->empty()) replays_.put(owner, *turn, {lead, machine.token_ids()});
+}
+
+namespace {
+
+// What binds the reply of a conversation: its form, and the calls that must come or are strict.
+void set_form(const ChatRequest& request, ReplyForm& form, std::vector<std::string>& pointers) {
+  using Calls = ReplyForm::Calls;
+  form.output = request.generation.output;
+  form.is_single_call = request.ends_at_first_call;
+  const std::vector<const Tool*> tools = callable_tools(request);
+  const bool has_output = form.output.kind != OutputFormat::Kind::kFree;
+  const bool has_strict =
+      std::any_of(tools.begin(), tools.end(), [](const Tool* tool) { return tool->is_strict; });
+  if (tools.empty()) return;
+  form.calls = request.must_call ? Calls::kMust
+               : has_output      ? Calls::kMay
+               : has_strict      ? Calls::kStrict
+                                 : Calls::kFree;
+  if (form.calls == Calls::kFree) return;
+  for (const Tool* tool : tools) {
+    if (form.calls == Calls::kStrict && !tool->is_strict) continue;
+    form.tools.push_back({tool->name, tool->parameters, tool->is_strict});
+    pointers.push_back(tool->parameters_pointer);
+    if (tool->is_free_text)
+      form.tools.back().parameters.set("additionalProperties", json::Value::boolean(false));
+  }
+}
+
+}  // namespace
+
 // What the three dialects of conversations have in common.
 Result<Service::Job> Service::chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
                                        const ChatRequest& request) {
-  ROOST_TRY(Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  ROOST_TRY(Prompt prompt, prompt_of(call, *served, request));
   if (prompt.tokens.empty())
     return refuse_at(call.notes, Refusal::EmptyPrompt, "/messages", "nothing is left to read");
   Job job;
@@ -85,8 +152,20 @@ Result<Service::Job> Service::chat_job(Call& call, const std::shared_ptr<const S
   job.starts_in_reasoning = prompt.starts_in_reasoning;
   job.tools = tool_table_of(request);
   job.ends_at_first_call = request.ends_at_first_call;
+  job.is_call_named = request.is_call_named;
   job.fields = request.generation;
   job.is_stream = request.is_stream;
+  job.n_replayed = prompt.n_replayed();
+  job.places = std::move(prompt.places);
+  set_form(request, job.form, job.tool_pointers);
+  if (request.generation.uses_replay && request.generation.uses_cache && !request.continues_last) {
+    ChatRequest about;
+    about.generation = request.generation;
+    job.on_choice = [this, served, about, owner = call.owner(request.generation.cache_salt),
+                     lead = prompt.lead](const FinishedChoice& choice) {
+      keep_replay(*served, about, owner, lead, choice);
+    };
+  }
   return job;
 }
 
@@ -113,6 +192,7 @@ Result<void> Service::admit_completion(Call& call) {
   job.reply_id = "cmpl-" + random_base62(random_, kIdCharacters);
   job.finds_markers = false;
   job.fields = request.generation;
+  job.form.output = request.generation.output;
   job.is_stream = request.is_stream;
   job.make_codec = [&request](ReplyHead head) {
     return make_openai_completion_codec(std::move(head), request);
@@ -170,6 +250,8 @@ ReplyHead Service::head_of(Call& call, const ServedModel& served, const Job& job
   head.fingerprint = fingerprint_of(served);
   head.request_id = call.request_id;
   head.prompts = job.prompts;
+  head.n_replayed = job.n_replayed;
+  head.is_call_named = job.is_call_named;
   head.arrived_ns = call.arrived_ns;
   head.tokenizer = &served.tokenizer;
   const uint64_t seed = job.fields.seed ? *job.fields.seed : random_.next_u64() % kSeedLimit;
@@ -210,15 +292,18 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.stop_tokens = fields.stop_tokens;
     work.ignore_end_tokens = fields.ignore_end_tokens;
     work.grammar = job.grammar;
+    choice.is_bound = job.form.binds_all();
+    work.places = job.places;
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
     work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
     const double timeout_s = fields.timeout_s.value_or(options_.request_timeout_s);
     if (timeout_s > 0) work.deadline_ns = head.arrived_ns + static_cast<int64_t>(timeout_s * 1e9);
-    if (fields.reasoning_budget && job.finds_markers) {
+    if ((fields.reasoning_budget || fields.guards_loops) && job.finds_markers) {
       work.budget = served.budget_form;
-      work.budget.n_tokens = *fields.reasoning_budget;
+      work.budget.n_tokens = fields.reasoning_budget.value_or(-1);
+      work.budget.guards_loops = fields.guards_loops;
       work.budget.starts_in_reasoning = job.starts_in_reasoning;
     }
     const auto n_free = served.engine->context_max() - static_cast<int64_t>(prompt.size());
@@ -262,16 +347,20 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   for (const std::vector<int32_t>& prompt : job.prompts)
     ROOST_TRY_DO(
         check_prompt_fits(static_cast<int64_t>(prompt.size()), served->engine->context_max()));
-  call.notes.param = job.fields.output.path;
+  std::vector<UnenforcedPlace> unenforced;
+  call.notes.param = job.form.output.path;
+  if (call.notes.param.empty()) call.notes.param = "tools";
   const int64_t compiling_ns = clock_.now_ns();
-  ROOST_TRY(job.grammar, served->grammars->use_of(job.fields.output, job.starts_in_reasoning));
+  ROOST_TRY(job.grammar, served->grammars->use_of(job.form, job.starts_in_reasoning, unenforced));
   if (job.grammar)
     metrics_.observe(Metric::kGrammarCompile, seconds_between(compiling_ns, clock_.now_ns()));
   call.notes.param.clear();
+  for (const UnenforcedPlace& place : unenforced)
+    call.notes.ignored.push_back(job.tool_pointers[place.tool_idx] + place.pointer);
   ROOST_TRY_DO(begin_limited(call));
   ReplyHead head = head_of(call, *served, job);
   // Prefixes are shared within one key and one salt.
-  const std::string salt = call.caller.label + '\n' + job.fields.cache_salt;
+  const std::string salt = call.owner(job.fields.cache_salt);
   if (salt.size() > 1) job.cache_salt = xxh3_128(std::as_bytes(std::span(salt)), 0);
 
   const uint64_t session_id = next_session_id_++;
@@ -287,6 +376,7 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   setup.headers = common_headers(call);
   if (call.is_messages()) setup.headers.emplace_back("request-id", call.request_id);
   setup.clock = &clock_;
+  setup.on_choice = job.on_choice;
   setup.on_round = [this](double seconds, size_t n_tokens) {
     metrics_.observe(Metric::kGap, seconds);
     if (n_tokens > 0)
@@ -357,7 +447,7 @@ namespace {
 struct Totals {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
   int n_calls = 0;
-  bool has_content = false;
+  bool has_content = false, is_from_disk = false;
 };
 
 Totals totals_of(const std::vector<FinishedChoice>& choices) {
@@ -365,6 +455,7 @@ Totals totals_of(const std::vector<FinishedChoice>& choices) {
   for (const FinishedChoice& choice : choices) {
     out.n_prompt = std::max(out.n_prompt, choice.end.finished.n_prompt);
     out.n_cached = std::max(out.n_cached, choice.end.finished.n_cached);
+    out.is_from_disk |= choice.end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
     out.n_reasoning += choice.machine->n_reasoning_tokens();
     out.n_calls += choice.machine->n_calls();
@@ -387,15 +478,22 @@ void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arri
   metrics.observe(Metric::kDecode, decode);
   metrics.observe(Metric::kInference, seconds_between(f.started_ns, f.finished_ns));
   if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
-  const DraftFigures& drafts = f.drafts;
-  metrics.add(Metric::kDraftRounds, static_cast<double>(drafts.n_rounds));
-  metrics.add(Metric::kPlainRounds, static_cast<double>(drafts.n_plain_steps));
-  metrics.add(Metric::kDraftTokens, static_cast<double>(drafts.n_drafted));
-  metrics.add(Metric::kAcceptedTokens, static_cast<double>(drafts.n_accepted));
-  for (size_t i = 0; i < drafts.accepted_at.size(); ++i)
-    if (drafts.drafted_at[i] > 0)
-      metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]),
-                  label("position", fmt::to_string(i)));
+}
+
+void count_drafts(Metrics& metrics, const DraftFigures& drafts) {
+  const auto add = [&](Metric metric, int64_t n) { metrics.add(metric, static_cast<double>(n)); };
+  add(Metric::kDraftRounds, drafts.n_rounds);
+  add(Metric::kPlainRounds, drafts.n_plain_steps);
+  add(Metric::kRoundTokens, drafts.n_tokens);
+  add(Metric::kDraftRows, drafts.n_rows);
+  add(Metric::kDraftTokens, drafts.n_drafted);
+  add(Metric::kAcceptedTokens, drafts.n_accepted);
+  metrics.add(Metric::kDraftSeconds, static_cast<double>(drafts.draft_ns) * 1e-9);
+  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i) {
+    const std::string position = label("position", fmt::to_string(i));
+    metrics.add(Metric::kDraftsAt, static_cast<double>(drafts.drafted_at[i]), position);
+    metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]), position);
+  }
 }
 
 }  // namespace
@@ -415,6 +513,7 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
       metrics_.add(Metric::kRequestSuccess, 1,
                    label("finished_reason", is_length(cause) ? "length" : "stop"));
     measure_choice(metrics_, choice, running.arrived_ns);
+    count_drafts(metrics_, choice.end.finished.drafts);
   }
   if (outcome.is_gone)
     metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
@@ -427,7 +526,8 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
   metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
   metrics_.add(Metric::kPromptTokens, static_cast<double>(totals.n_prompt));
   metrics_.add(Metric::kPrefixQueried, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached), label("tier", "ram"));
+  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached),
+               label("tier", totals.is_from_disk ? "disk" : "ram"));
   metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
   metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
 

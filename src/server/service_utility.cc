@@ -133,6 +133,12 @@ void Service::measure_engine(const ServedModel& served) {
   const int32_t n_held = counts.n_pages - counts.n_free_pages;
   set(Metric::kKvPagesUsed, counts.n_pages == 0 ? 0 : static_cast<double>(n_held) / counts.n_pages);
   set(Metric::kPreemptions, counts.n_suspended);
+  const double n_rounds =
+      metrics_.total(Metric::kDraftRounds) + metrics_.total(Metric::kPlainRounds);
+  const double decode = metrics_.total(Metric::kDecode);
+  metrics_.set(Metric::kAcceptLength,
+               n_rounds > 0 ? metrics_.total(Metric::kRoundTokens) / n_rounds : 1);
+  metrics_.set(Metric::kDraftTime, decode > 0 ? metrics_.total(Metric::kDraftSeconds) / decode : 0);
   metrics_.set_counted(Metric::kStepTokens, counts.step_rows.n, counts.step_rows.sum);
   metrics_.set_counted(Metric::kGrammarMask, counts.mask_seconds.n, counts.mask_seconds.sum);
   set(Metric::kSnapshots, counts.n_kept_snapshots, label("place", "ram"));
@@ -144,14 +150,14 @@ void Service::measure_engine(const ServedModel& served) {
   for (const auto& [event, n] : events) set(Metric::kSnapshotEvents, n, label("event", event));
   set(Metric::kDiskCacheBytes, counts.n_cache_file_bytes);
   set(Metric::kDiskCacheErrors, counts.n_cache_files_skipped, label("op", "read"));
-  set(Metric::kDiskCacheErrors, counts.n_cache_write_failures, label("op", "write"));
+  set(Metric::kDiskCacheErrors, counts.n_cache_writes_failed, label("op", "write"));
   const MemoryPlan& plan = served.engine->memory_plan();
   // Taken whole at start, so that a limit is what is used.
   const std::pair<const char*, size_t> kinds[] = {
       {"weights", plan.weights_mapped + plan.weights_owned},
       {"kv", plan.pages},
       {"snapshots", plan.slots + plan.snapshots},
-      {"scratch", plan.scratch + plan.workspace}};
+      {"scratch", plan.scratch + plan.workspace + plan.staging}};
   for (const auto& [kind, n_bytes] : kinds) {
     set(Metric::kMemoryBytes, n_bytes, label("kind", kind));
     set(Metric::kMemoryLimit, n_bytes, label("kind", kind));
@@ -441,13 +447,17 @@ Result<json::Value> Service::apply_template(Call& call) {
   } else {
     ROOST_TRY(request, parse_openai_chat(body, served->rules, call.notes));
   }
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request));
   json::Value out = json::Value::object();
   out.set("prompt", json::Value::string(prompt.text));
   out.set("token_ids", ids_value(prompt.tokens));
   out.set("starts_in_reasoning", json::Value::boolean(prompt.starts_in_reasoning));
-  out.set("snapshot_places", json::Value::array());
-  out.set("replayed_spans", json::Value::array());
+  json::Value places = json::Value::array(), spans = json::Value::array();
+  for (const int64_t place : prompt.places) places.push(json::Value::integer(place));
+  for (const auto& [from, to] : prompt.replayed)
+    spans.push(json::Value::array({json::Value::integer(from), json::Value::integer(to)}));
+  out.set("snapshot_places", std::move(places));
+  out.set("replayed_spans", std::move(spans));
   return out;
 }
 
@@ -455,7 +465,7 @@ Result<json::Value> Service::count_messages(Call& call) {
   ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
   ROOST_TRY(const ChatRequest request,
             parse_anthropic_messages(call.request.body, served->rules, call.notes));
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request));
   json::Value out = json::Value::object();
   out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));
   return out;
@@ -468,7 +478,7 @@ Result<json::Value> Service::count_responses(Call& call) {
   };
   ROOST_TRY(const ResponsesRequest request,
             parse_openai_responses(call.request.body, served->rules, find, call.notes));
-  ROOST_TRY(const Prompt prompt, build_prompt(*served, request.chat, clock_.unix_seconds()));
+  ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request.chat));
   json::Value out = json::Value::object();
   out.set("object", json::Value::string("response.input_tokens"));
   out.set("input_tokens", json::Value::integer(static_cast<int64_t>(prompt.tokens.size())));

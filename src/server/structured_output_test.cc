@@ -111,31 +111,38 @@ OutputFormat format_of(const std::string& schema) {
   return out;
 }
 
+Result<GrammarUse> use_of(GrammarStore& store, const OutputFormat& format, bool is_thinking) {
+  ReplyForm form;
+  form.output = format;
+  std::vector<UnenforcedPlace> unenforced;
+  return store.use_of(form, is_thinking, unenforced);
+}
+
 TEST(GrammarStore, equal_requests_share_what_was_compiled) {
   GrammarStore store(fledgling_tokenizer());
-  EXPECT_FALSE(store.use_of(OutputFormat(), false).value());
-  const GrammarUse first = store.use_of(format_of(R"({"type":"null"})"), false).value();
-  const GrammarUse again = store.use_of(format_of(R"({"type":"null"})"), true).value();
+  EXPECT_FALSE(use_of(store, OutputFormat(), false).value());
+  const GrammarUse first = use_of(store, format_of(R"({"type":"null"})"), false).value();
+  const GrammarUse again = use_of(store, format_of(R"({"type":"null"})"), true).value();
   EXPECT_EQ(first.grammar, again.grammar);
   EXPECT_FALSE(first.is_behind_reasoning);
   EXPECT_TRUE(again.is_behind_reasoning);
   OutputFormat tight = format_of(R"({"type":"null"})");
   tight.has_space = false;
-  EXPECT_NE(first.grammar, store.use_of(tight, false).value().grammar);
+  EXPECT_NE(first.grammar, use_of(store, tight, false).value().grammar);
   OutputFormat choice;
   choice.kind = Kind::kChoice;
   choice.choices = {"ab", "c"};
-  const auto two = store.use_of(choice, false).value().grammar;
+  const auto two = use_of(store, choice, false).value().grammar;
   choice.choices = {"a", "bc"};
-  EXPECT_NE(two, store.use_of(choice, false).value().grammar);
+  EXPECT_NE(two, use_of(store, choice, false).value().grammar);
   EXPECT_EQ(store.n_kept(), 4u);
-  EXPECT_EQ(store.use_of(format_of("false"), false).error().refusal, Refusal::SchemaUnsatisfiable);
+  EXPECT_EQ(use_of(store, format_of("false"), false).error().refusal, Refusal::SchemaUnsatisfiable);
 }
 
 TEST(GrammarStore, the_one_used_least_recently_is_dropped_beyond_the_limit) {
   GrammarStore store(fledgling_tokenizer(), 400'000);
   const auto use = [&](int i) {
-    return store.use_of(format_of("{\"const\":" + std::to_string(i) + "}"), false).value().grammar;
+    return use_of(store, format_of("{\"const\":" + std::to_string(i) + "}"), false).value().grammar;
   };
   const std::shared_ptr<const Grammar> first = use(0);
   for (int i = 1; i < 200; ++i) {
@@ -148,10 +155,9 @@ TEST(GrammarStore, the_one_used_least_recently_is_dropped_beyond_the_limit) {
 TEST(GrammarStore, a_schema_is_followed_in_the_models_own_tokens) {
   GrammarStore store(fledgling_tokenizer());
   const GrammarUse use =
-      store
-          .use_of(format_of(R"({"type":"object","properties":{"name":{"type":"string"}},
+      use_of(store, format_of(R"({"type":"object","properties":{"name":{"type":"string"}},
                                 "required":["name"],"additionalProperties":false})"),
-                  false)
+             false)
           .value();
   GrammarMatcher matcher(use);
   std::vector<uint32_t> mask(mask_words(fledgling_tokenizer().n_tokens()));

@@ -85,13 +85,6 @@ Result<std::string> ToolReader::read_name(Fields& fields, const std::string& pre
   return name;
 }
 
-Result<void> ToolReader::check_strict(Fields& fields) {
-  ROOST_TRY(const std::optional<bool> strict, fields.boolean("strict"));
-  if (!strict.value_or(false)) return {};
-  return fields.refuse(Refusal::UnsupportedField, "strict",
-                       "arguments are not constrained; leave it out or say false");
-}
-
 // The form of the input is told to the model and not enforced.
 Result<void> ToolReader::add_free_text(Fields& fields, const std::string& name, Tool tool) {
   ROOST_TRY(const std::optional<std::string> description, fields.string("description", SIZE_MAX));
@@ -108,6 +101,7 @@ Result<void> ToolReader::add_free_text(Fields& fields, const std::string& name, 
   tool.name = name;
   tool.is_free_text = true;
   tool.parameters = free_text_parameters();
+  tool.parameters_pointer = fields.pointer();
   const json::Value shown = json::Value::string(text);
   tool.printed = function_form(name, text.empty() ? nullptr : &shown, tool.parameters);
   tools_.push_back(std::move(tool));
@@ -130,9 +124,11 @@ Result<void> ToolReader::read_chat(const json::Value& value, const std::string& 
   if (type == "custom") return add_free_text(fields, name, std::move(out));
   ROOST_TRY_DO(fields.string("description", SIZE_MAX));
   ROOST_TRY(const json::Value* parameters, fields.object("parameters"));
-  ROOST_TRY_DO(check_strict(fields));
+  ROOST_TRY(const std::optional<bool> strict, fields.boolean("strict"));
+  out.is_strict = strict.value_or(false);
   out.name = name;
   if (parameters != nullptr) out.parameters = *parameters;
+  out.parameters_pointer = fields.pointer_of("parameters");
   out.printed = value;
   drop_cache_control(out.printed, pointer, notes_);
   for (json::Member& member : out.printed.members())
@@ -151,9 +147,11 @@ Result<void> ToolReader::read_flat(Fields& fields, const std::string& type,
   if (type == "custom") return add_free_text(fields, name, std::move(out));
   ROOST_TRY(const json::Value* parameters, fields.object("parameters"));
   ROOST_TRY_DO(fields.string("description", SIZE_MAX));
-  ROOST_TRY_DO(check_strict(fields));
+  ROOST_TRY(const std::optional<bool> strict, fields.boolean("strict"));
+  out.is_strict = strict.value_or(false);
   out.name = name;
   if (parameters != nullptr) out.parameters = *parameters;
+  out.parameters_pointer = fields.pointer_of("parameters");
   out.printed = function_form(name, fields.take("description"), out.parameters);
   fields.ignore_rest();
   tools_.push_back(std::move(out));
@@ -197,8 +195,10 @@ Result<void> ToolReader::read_messages(const json::Value& value, const std::stri
   ROOST_TRY_DO(tool.object("input_schema"));
   ROOST_TRY(const std::string name, read_name(tool, ""));
   ROOST_TRY_DO(tool.string("description", SIZE_MAX));
-  ROOST_TRY_DO(check_strict(tool));
+  ROOST_TRY(const std::optional<bool> strict, tool.boolean("strict"));
   Tool out;
+  out.is_strict = strict.value_or(false);
+  out.parameters_pointer = tool.pointer_of("input_schema");
   out.name = out.own_name = name;
   out.parameters = *schema;
   out.printed = function_form(name, tool.take("description"), out.parameters);
@@ -292,15 +292,28 @@ Result<void> apply_tool_choice(Fields& body, const ToolChoice& choice, ChatReque
     if (find_tool(out.tools, name) == nullptr)
       return body.refuse(Refusal::UnknownTool, "tool_choice",
                          fmt::format("no tool is named {}", quoted_short(name)));
-  const bool is_forced =
-      choice.kind == ToolChoice::Kind::kRequired || choice.kind == ToolChoice::Kind::kNamed;
+  const bool is_named = choice.kind == ToolChoice::Kind::kNamed;
+  const bool is_forced = is_named || choice.kind == ToolChoice::Kind::kRequired;
   if (is_forced && out.tools.empty())
     return body.refuse(Refusal::UnknownTool, "tool_choice", "a call is asked for without tools");
-  if (is_forced)
-    return body.refuse(Refusal::UnsupportedField, "tool_choice",
-                       "calls are not enforced; use auto or none");
   out.looks_for_calls = !out.tools.empty() && choice.kind != ToolChoice::Kind::kNone;
+  out.must_call = is_forced;
+  out.is_call_named = is_named;
+  out.callable = choice.names;
+  out.ends_at_first_call = out.ends_at_first_call || is_named;
   return {};
+}
+
+std::vector<const Tool*> callable_tools(const ChatRequest& request) {
+  std::vector<const Tool*> out;
+  if (!request.looks_for_calls) return out;
+  for (const Tool& tool : request.tools) {
+    const bool is_chosen = request.callable.empty() ||
+                           std::find(request.callable.begin(), request.callable.end(), tool.name) !=
+                               request.callable.end();
+    if (is_chosen) out.push_back(&tool);
+  }
+  return out;
 }
 
 std::shared_ptr<const ToolTable> tool_table_of(const ChatRequest& request) {

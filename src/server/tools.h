@@ -30,7 +30,6 @@ class ToolReader {
   Result<std::string> read_name(Fields& fields, const std::string& prefix);
   Result<void> read_flat(Fields& fields, const std::string& type, const std::string& name_space);
   Result<void> add_free_text(Fields& fields, const std::string& name, Tool tool);
-  Result<void> check_strict(Fields& fields);
 
   ParseNotes& notes_;
   std::vector<Tool> tools_;
@@ -46,10 +45,13 @@ struct ToolChoice {
   Kind kind = Kind::kAuto;
   std::vector<std::string> names;  // kNamed: one; else the subset that may be called, if any
 };
-// tool_choice of Chat and Responses; name_key: the member of an object that holds the name.
+// tool_choice of Chat and Responses.
 Result<ToolChoice> read_tool_choice(Fields& body);
-// Refuses names that are not offered, and choices that nothing enforces.
+// Refuses names that are not offered, and a call that must come where there are no tools.
 Result<void> apply_tool_choice(Fields& body, const ToolChoice& choice, ChatRequest& out);
+
+// Those that the reply may call: all, or the subset that the choice names.
+std::vector<const Tool*> callable_tools(const ChatRequest& request);
 
 // What the reply parser needs; null when calls are not looked for.
 std::shared_ptr<const ToolTable> tool_table_of(const ChatRequest& request);

@@ -2,6 +2,7 @@
 #include "weights/drafter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/file.h"
@@ -76,6 +77,55 @@ Result<void> Loader::load(DrafterWeights& weights) {
   return {};
 }
 
+// Affine codes of 4 bits as MLX makes them: the end of the group's range that is farther from zero
+// is met exactly, and zero nearly.
+void narrow(QuantMatrix& m, std::vector<Buffer>& owned) {
+  constexpr int kGroup = 64;
+  if (m.format != QuantMatrix::Format::kPlain || m.n_in % kGroup != 0) return;
+  QuantMatrix out{.bits = 4, .group = kGroup, .n_out = m.n_out, .n_in = m.n_in};
+  const auto n_groups = static_cast<size_t>(m.n_out * m.n_in / kGroup);
+  Buffer codes(n_groups * kGroup / 2), scales(2 * n_groups), biases(2 * n_groups);
+  double v[kGroup];
+  for (size_t g = 0; g < n_groups; ++g) {
+    const auto first = static_cast<int64_t>(g) * kGroup;
+    for (int64_t i = 0; i < kGroup; ++i) v[i] = m.decode(first / m.n_in, first % m.n_in + i);
+    const auto [lo, hi] = std::minmax_element(v, v + kGroup);
+    const bool is_low = std::abs(*lo) > std::abs(*hi);
+    const double edge = is_low ? *lo : *hi, step = std::max((*hi - *lo) / 15, 1e-7);
+    const double n_steps = std::nearbyint(edge / (is_low ? step : -step));  // from zero to it
+    const uint16_t scale = bf16_from_f64(n_steps != 0 ? edge / n_steps : (is_low ? step : -step));
+    const uint16_t bias = bf16_from_f64(n_steps != 0 ? edge : 0);
+    std::memcpy(scales.data() + 2 * g, &scale, sizeof scale);
+    std::memcpy(biases.data() + 2 * g, &bias, sizeof bias);
+    const auto code_of = [&](size_t i) {
+      const double steps = (v[i] - double{f32_from_bf16(bias)}) / double{f32_from_bf16(scale)};
+      return static_cast<uint32_t>(std::clamp(std::nearbyint(steps), 0.0, 15.0));
+    };
+    for (size_t i = 0; i < kGroup; i += 2)
+      codes.data()[(g * kGroup + i) / 2] = static_cast<std::byte>(code_of(i) | code_of(i + 1) << 4);
+  }
+  out.codes = codes.data(), out.scales = scales.data(), out.biases = biases.data();
+  m = out;
+  for (Buffer* part : {&codes, &scales, &biases}) owned.push_back(std::move(*part));
+}
+
+void narrow(DrafterWeights& weights) {
+  std::vector<QuantMatrix*> all = {&weights.fc, &weights.selector_hidden};
+  for (DrafterLayerWeights& l : weights.layers)
+    all.insert(all.end(), {&l.q, &l.k, &l.v, &l.o, &l.mlp.gate, &l.mlp.up, &l.mlp.down,
+                           &l.attention_conv.dynamic, &l.mlp_conv.dynamic});
+  const size_t n_mapped = weights.owned.size();
+  for (QuantMatrix* matrix : all) {
+    if (!matrix->exists()) continue;
+    const size_t n_bytes = matrix->n_bytes(), n_parts = weights.owned.size();
+    narrow(*matrix, weights.owned);
+    if (weights.owned.size() > n_parts)
+      weights.bytes_mapped -= std::min(weights.bytes_mapped, n_bytes);
+  }
+  for (size_t i = n_mapped; i < weights.owned.size(); ++i)
+    weights.bytes_owned += weights.owned[i].n_bytes();
+}
+
 // A draft that is not a number would be drafted again and again: found here, once.
 Result<void> check_finite(const Checkpoint& checkpoint) {
   for (const auto& [name, entry] : checkpoint.tensors()) {
@@ -113,8 +163,9 @@ Result<void> take_copies(ModuleReader& reader, const ModelWeights& target) {
   return {};
 }
 
-Hash128 identity_of(const std::string& config_text, const Checkpoint& checkpoint) {
-  Hash128 hash = xxh3_128(std::as_bytes(std::span(config_text)), 0);
+Hash128 identity_of(const std::string& config_text, const Checkpoint& checkpoint,
+                    DrafterWidth width) {
+  Hash128 hash = xxh3_128(std::as_bytes(std::span(config_text)), static_cast<uint64_t>(width));
   for (const auto& [name, entry] : checkpoint.tensors()) {
     const Hash128 parts[] = {hash, xxh3_128(std::as_bytes(std::span(name)), 0),
                              xxh3_128(entry.bytes, 0)};
@@ -125,7 +176,8 @@ Hash128 identity_of(const std::string& config_text, const Checkpoint& checkpoint
 
 }  // namespace
 
-Result<DrafterWeights> load_drafter(const std::string& folder, const ModelWeights& target) {
+Result<DrafterWeights> load_drafter(const std::string& folder, const ModelWeights& target,
+                                    DrafterWidth width) {
   ROOST_TRY(const std::string text, read_file(folder + "/config.json", limits::kConfigBytesMax));
   ROOST_TRY(const json::Value config, json::parse(text));
   DrafterWeights weights;
@@ -143,7 +195,8 @@ Result<DrafterWeights> load_drafter(const std::string& folder, const ModelWeight
   weights.bytes_mapped = reader.bytes_mapped();
   weights.bytes_owned = reader.owned().n_bytes();
   weights.owned = reader.owned().release();
-  weights.identity = identity_of(text, *weights.checkpoint);
+  weights.identity = identity_of(text, *weights.checkpoint, width);
+  if (width == DrafterWidth::kFourBits) narrow(weights);
   return weights;
 }
 

@@ -42,8 +42,14 @@ struct DrafterWeights {
   Hash128 identity;
 };
 
+// What becomes of matrices that the file does not quantize.
+enum class DrafterWidth : uint8_t { kAsPublished, kFourBits };
+
 // Reads folder/config.json and its model*.safetensors and checks that the drafter fits the target.
-// Refuses by name; checkpoint.tensor_value for a weight that is not finite.
-Result<DrafterWeights> load_drafter(const std::string& folder, const ModelWeights& target);
+// Refuses by name; checkpoint.tensor_value for a weight that is not finite. kFourBits: projections
+// become affine codes of 4 bits in groups of 64 (docs/DRAFTER.md, tensors), where their width is a
+// multiple of that; norms, kernels and codebooks stay.
+Result<DrafterWeights> load_drafter(const std::string& folder, const ModelWeights& target,
+                                    DrafterWidth width = DrafterWidth::kAsPublished);
 
 }  // namespace roost

@@ -157,6 +157,35 @@ TEST(DrafterWeights, mlx_quantized_files_are_read_as_they_lie) {
   expect_refusal(load(all, config_text()), Refusal::QuantFormat, "config.json has no quantization");
 }
 
+// Every value is as near as half a step and the rounding of scale and bias allow.
+TEST(DrafterWeights, matrices_become_4_bit_codes_when_that_is_asked) {
+  const auto plain = load_drafter(kFolder, target());
+  const auto narrow = load_drafter(kFolder, target(), DrafterWidth::kFourBits);
+  ASSERT_TRUE(plain && narrow);
+  EXPECT_EQ(narrow->layers[1].mlp.down.bits, 4);
+  EXPECT_EQ(narrow->predecessor.format, QuantMatrix::Format::kPlain);
+  EXPECT_NE(narrow->identity, plain->identity);
+  EXPECT_LT(narrow->bytes_mapped + narrow->bytes_owned,
+            (plain->bytes_mapped + plain->bytes_owned) / 2);
+  for (const auto& [have, want] :
+       {std::pair(&narrow->fc, &plain->fc), std::pair(&narrow->layers[2].attention_conv.dynamic,
+                                                      &plain->layers[2].attention_conv.dynamic)}) {
+    for (int64_t row = 0; row < have->n_out; row += 7) {
+      for (int64_t first = 0; first < have->n_in; first += 64) {
+        double lo = 1e9, hi = -1e9;
+        for (int64_t c = first; c < first + 64; ++c) {
+          lo = std::min(lo, want->decode(row, c));
+          hi = std::max(hi, want->decode(row, c));
+        }
+        const double step = (hi - lo) / 15;
+        const double slack = 15 * step / 256 + std::abs(lo) / 256;  // of bf16
+        for (int64_t c = first; c < first + 64; ++c)
+          ASSERT_NEAR(have->decode(row, c), want->decode(row, c), 0.51 * step + slack);
+      }
+    }
+  }
+}
+
 TEST(DrafterWeights, what_is_missing_or_has_another_shape_is_named) {
   for (const char* name :
        {"fc.weight", "hidden_norm.weight", "norm.weight", "layers.1.self_attn.k_norm.weight",

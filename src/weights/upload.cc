@@ -100,6 +100,47 @@ size_t place_all(const ModelWeights& from, WeightTaker& taker, std::byte* base, 
   return layout.n_bytes();
 }
 
+DrafterLayerWeights place(const DrafterLayerWeights& from, Layout& layout) {
+  const auto conv = [&](const DraftConvWeights& w) {
+    return DraftConvWeights{.base = layout.place(w.base), .dynamic = layout.place(w.dynamic)};
+  };
+  return {.input_norm = layout.place(from.input_norm),
+          .post_norm = layout.place(from.post_norm),
+          .q = layout.place(from.q),
+          .k = layout.place(from.k),
+          .v = layout.place(from.v),
+          .o = layout.place(from.o),
+          .q_norm = layout.place(from.q_norm),
+          .k_norm = layout.place(from.k_norm),
+          .mlp = layout.place(from.mlp),
+          .attention_conv = conv(from.attention_conv),
+          .mlp_conv = conv(from.mlp_conv)};
+}
+
+// As place_all.
+size_t place_drafter(const DrafterWeights& from, WeightTaker& taker, std::byte* base,
+                     DrafterWeights& kept) {
+  Layout layout(taker, base);
+  kept.fc = layout.place(from.fc);
+  kept.hidden_norm = layout.place(from.hidden_norm);
+  kept.norm = layout.place(from.norm);
+  for (const DrafterLayerWeights& layer : from.layers) kept.layers.push_back(place(layer, layout));
+  kept.selector_hidden = layout.place(from.selector_hidden);
+  kept.predecessor = layout.place(from.predecessor, true);
+  kept.successor = layout.place(from.successor, true);
+  return layout.n_bytes();
+}
+
+Result<Buffer> take_room(WeightTaker& taker, size_t n_bytes) {
+  const size_t available = taker.device().available_bytes();
+  if (available > 0 && n_bytes > available) {
+    return Error{Refusal::MemoryTooSmall, "the weights need " + std::to_string(n_bytes) +
+                                              " bytes of the device, have " +
+                                              std::to_string(available)};
+  }
+  return taker.device().take(n_bytes);
+}
+
 }  // namespace
 
 void WeightTaker::take(const QuantMatrix& from, const QuantMatrix& kept) {
@@ -113,19 +154,28 @@ Result<ModelWeights> upload_weights(const ModelWeights& weights, WeightTaker& ta
                                     const UploadProgress& progress) {
   ModelWeights counted;
   const size_t n_bytes = place_all(weights, taker, nullptr, 0, progress, counted);
-  const size_t available = taker.device().available_bytes();
-  if (available > 0 && n_bytes > available) {
-    return Error{Refusal::MemoryTooSmall, "the weights need " + std::to_string(n_bytes) +
-                                              " bytes of the device, have " +
-                                              std::to_string(available)};
-  }
+  ROOST_TRY(Buffer room, take_room(taker, n_bytes));
   ModelWeights kept;
   kept.config = weights.config;
   kept.left_out = weights.left_out;
   kept.is_text_only = weights.is_text_only;
-  kept.owned.push_back(taker.device().take(n_bytes));
+  place_all(weights, taker, room.data(), n_bytes, progress, kept);
+  kept.owned.push_back(std::move(room));
   kept.bytes_owned = n_bytes;
-  place_all(weights, taker, kept.owned.back().data(), n_bytes, progress, kept);
+  taker.device().wait();
+  return kept;
+}
+
+Result<DrafterWeights> upload_drafter(const DrafterWeights& weights, WeightTaker& taker) {
+  DrafterWeights counted;
+  const size_t n_bytes = place_drafter(weights, taker, nullptr, counted);
+  ROOST_TRY(Buffer room, take_room(taker, n_bytes));
+  DrafterWeights kept;
+  kept.config = weights.config;
+  kept.identity = weights.identity;
+  place_drafter(weights, taker, room.data(), kept);
+  kept.owned.push_back(std::move(room));
+  kept.bytes_owned = n_bytes;
   taker.device().wait();
   return kept;
 }

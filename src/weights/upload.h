@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "weights/drafter.h"
 #include "weights/weights.h"
 
 namespace roost {
@@ -35,5 +36,8 @@ using UploadProgress = std::function<void(size_t n_done, size_t n_all)>;
 // Refuses memory.too_small.
 Result<ModelWeights> upload_weights(const ModelWeights& weights, WeightTaker& taker,
                                     const UploadProgress& progress);
+
+// The same for a drafter; its codebooks are tables.
+Result<DrafterWeights> upload_drafter(const DrafterWeights& weights, WeightTaker& taker);
 
 }  // namespace roost

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <set>
 
+#include "base/file.h"
 #include "weights/synthetic_memory.h"
+#include "weights/test_checkpoint.h"
 
 namespace roost {
 namespace {
@@ -119,7 +121,55 @@ TEST(Upload, every_weight_arrives_and_none_is_borrowed) {
   }
 }
 
+DrafterWeights bundled_drafter() {
+  const std::string folder = ROOST_SOURCE_DIR "/models/fledgling";
+  const auto text = read_file(folder + "/config.json", 1 << 20);
+  return load_drafter(folder + "/drafter", test::load_folder(folder, *text).value()).value();
+}
+
+TEST(Upload, every_weight_of_a_drafter_arrives_and_none_is_borrowed) {
+  const DrafterWeights from = bundled_drafter();
+  WeightTaker taker(host_device());
+  const DrafterWeights kept = upload_drafter(from, taker).value();
+  ASSERT_EQ(kept.owned.size(), 1u);
+  EXPECT_EQ(kept.checkpoint, nullptr);
+  EXPECT_EQ(kept.identity.low, from.identity.low);
+  EXPECT_EQ(kept.identity.high, from.identity.high);
+  expect_same(kept.fc, from.fc);
+  expect_same(kept.hidden_norm, from.hidden_norm);
+  expect_same(kept.norm, from.norm);
+  expect_same(kept.selector_hidden, from.selector_hidden);
+  expect_same(kept.predecessor, from.predecessor);
+  expect_same(kept.successor, from.successor);
+  ASSERT_EQ(kept.layers.size(), from.layers.size());
+  const std::byte* begin = kept.owned[0].data();
+  for (size_t l = 0; l < from.layers.size(); ++l) {
+    const DrafterLayerWeights &have = kept.layers[l], &want = from.layers[l];
+    expect_same(have.input_norm, want.input_norm);
+    expect_same(have.post_norm, want.post_norm);
+    expect_same(have.q, want.q);
+    expect_same(have.k, want.k);
+    expect_same(have.v, want.v);
+    expect_same(have.o, want.o);
+    expect_same(have.q_norm, want.q_norm);
+    expect_same(have.k_norm, want.k_norm);
+    expect_same(have.mlp.gate, want.mlp.gate);
+    expect_same(have.mlp.up, want.mlp.up);
+    expect_same(have.mlp.down, want.mlp.down);
+    expect_same(have.attention_conv.base, want.attention_conv.base);
+    expect_same(have.attention_conv.dynamic, want.attention_conv.dynamic);
+    expect_same(have.mlp_conv.base, want.mlp_conv.base);
+    expect_same(have.mlp_conv.dynamic, want.mlp_conv.dynamic);
+    EXPECT_TRUE(have.q.codes >= begin && have.q.codes < begin + kept.owned[0].n_bytes());
+  }
+}
+
 TEST(Upload, weights_that_the_device_cannot_hold_are_refused) {
+  SmallDevice small(1 << 10);
+  WeightTaker small_taker(small);
+  const Result<DrafterWeights> drafter = upload_drafter(bundled_drafter(), small_taker);
+  ASSERT_FALSE(drafter);
+  EXPECT_EQ(drafter.error().refusal, Refusal::MemoryTooSmall);
   SmallDevice device(1 << 20);
   WeightTaker taker(device);
   const Result<ModelWeights> kept = upload_weights(tiny(true), taker, {});

@@ -272,6 +272,23 @@ void move(CopyPages& op, const Mover& mover, Kept&) {
   mover(op.pool);
 }
 
+void move(DraftConv& op, const Mover& mover, Kept&) {
+  mover.all(op.x, op.dynamic, op.base, op.out);
+}
+
+void move(DraftAttention& op, const Mover& mover, Kept&) {
+  mover.all(op.q, op.k, op.v, op.q_weight, op.k_weight, op.rope, op.k_pages, op.v_pages, op.out);
+}
+
+void move(DraftSelect& op, const Mover& mover, Kept& kept) {
+  mover.all(op.logits, op.hidden, op.ids, op.scores, op.tokens);
+  for (const QuantMatrix** table : {&op.predecessor, &op.successor}) {
+    if (*table == nullptr) continue;
+    mover.place(kept.matrices.emplace_back(**table));
+    *table = &kept.matrices.back();
+  }
+}
+
 void launch(const Embed& op, CudaContext& context) {
   embed_cuda(op, context);
 }
@@ -305,6 +322,15 @@ void launch(const Sample& op, CudaContext& context) {
 void launch(const CopyPages& op, CudaContext& context) {
   copy_pages_cuda(op, context);
 }
+void launch(const DraftConv& op, CudaContext& context) {
+  draft_conv_cuda(op, context);
+}
+void launch(const DraftAttention& op, CudaContext& context) {
+  draft_attention_cuda(op, context);
+}
+void launch(const DraftSelect& op, CudaContext& context) {
+  draft_select_cuda(op, context);
+}
 
 }  // namespace
 
@@ -336,5 +362,8 @@ template void CudaMachine::run_on_card(const Route&, int);
 template void CudaMachine::run_on_card(const MoeExperts&, int);
 template void CudaMachine::run_on_card(const Sample&, int);
 template void CudaMachine::run_on_card(const CopyPages&, int);
+template void CudaMachine::run_on_card(const DraftConv&, int);
+template void CudaMachine::run_on_card(const DraftAttention&, int);
+template void CudaMachine::run_on_card(const DraftSelect&, int);
 
 }  // namespace roost::contract

@@ -274,3 +274,30 @@ def test_metrics_are_in_the_text_format(server):
             float(value)
     assert seen["roost_ttft_seconds"] == "histogram"
     assert all(n.endswith("_total") for n, kind in seen.items() if kind == "counter")
+
+
+CALLED = {"type": "object", "properties": {"day": {"enum": ["mon", "tue"]}, "n": {"type": "integer", "minimum": 1}},
+          "required": ["day", "n"], "additionalProperties": False}
+
+
+def test_calls_that_must_come_come_and_echoed_ones_are_not_read_again(chat, claude):
+    tools = [{"type": "function", "function": {"name": "book", "parameters": CALLED, "strict": True}}]
+    messages = [{"role": "user", "content": "Book a table."}]
+    fields = dict(model="x", tools=tools, tool_choice="required", temperature=1, seed=3, max_tokens=100,
+                  parallel_tool_calls=False, extra_body={"enable_thinking": False, "cache_salt": "echo"})
+    first = chat.chat.completions.create(messages=messages, **fields)
+    call = first.choices[0].message.tool_calls[0]
+    assert call.function.name == "book" and first.choices[0].finish_reason == "tool_calls"
+    assert json.loads(call.function.arguments)["day"] in ("mon", "tue")
+    messages += [first.choices[0].message.model_dump(exclude_none=True),
+                 {"role": "tool", "tool_call_id": call.id, "content": "booked"}]
+    second = chat.chat.completions.create(messages=messages, **fields)
+    kept = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert second.usage.prompt_tokens_details.cached_tokens >= kept - 1
+    assert second.model_extra["roost"]["replayed_tokens"] == first.usage.completion_tokens
+    reply = claude.messages.create(
+        model="x", max_tokens=100, messages=[{"role": "user", "content": "Book a table."}],
+        tools=[{"name": "book", "input_schema": CALLED}], tool_choice={"type": "tool", "name": "book"}, extra_body=GREEDY,
+    )
+    assert [block.type for block in reply.content] == ["tool_use"] and reply.stop_reason == "tool_use"
+    assert set(reply.content[0].input) == {"day", "n"}

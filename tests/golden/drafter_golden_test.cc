@@ -2,162 +2,19 @@
 // (tests/golden/README.md), and its walk over the ten golden answers.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
 
-#include "engine/speculation/walk.h"
-#include "model/drafter.h"
-#include "tests/model_run.h"
+#include "tests/golden/draft_walk.h"
 
-namespace roost {
+namespace roost::testing {
 namespace {
-
-using testing::Feed;
-using testing::ModelRun;
-using Values = std::vector<double>;
-using Tokens = std::vector<int32_t>;
-
-constexpr int64_t kContext = 1024;
-
-const json::Value& index() {
-  static const json::Value value =
-      json::parse(read_file(ROOST_SOURCE_DIR "/tests/golden/golden.json", 1 << 20).value()).value();
-  return value;
-}
-
-Values golden(const std::string& name) {
-  static const MappedFile file =
-      MappedFile::open(ROOST_SOURCE_DIR "/tests/golden/golden.safetensors").value();
-  static const auto entries = parse_safetensors(file.bytes(), "golden.safetensors").value();
-  Values values;
-  for (const TensorEntry& e : entries) {
-    if (e.name != name) continue;
-    const Tensor t{
-        .data = const_cast<std::byte*>(e.bytes.data()), .dtype = e.dtype, .shape = e.shape};
-    for (int64_t i = 0; i < t.n_elements(); ++i) values.push_back(t.get(i));
-  }
-  ROOST_CHECK(!values.empty());
-  return values;
-}
-
-Tokens tokens_of(const json::Value& list) {
-  Tokens tokens;
-  for (const json::Value& id : list.items()) tokens.push_back(static_cast<int32_t>(*id.as_int64()));
-  return tokens;
-}
-
-const ModelWeights& target() {
-  static const auto weights = testing::load_model(ROOST_SOURCE_DIR "/models/fledgling");
-  return *weights;
-}
-
-const DrafterWeights& drafter_weights() {
-  static const DrafterWeights weights =
-      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", target()).value();
-  return weights;
-}
 
 Values values_of(const Tensor& t) {
   Values values;
   for (int64_t i = 0; i < t.n_elements(); ++i) values.push_back(t.get(i));
   return values;
-}
-
-// What a test may do wrong on purpose.
-struct Faults {
-  int64_t tap_shift = 0;      // layers
-  bool leaks_anchor = false;  // a token's row holds the taps of the next one
-};
-
-// The drafter over one text whose taps the target has made.
-class DraftRun {
- public:
-  explicit DraftRun(Ops& ops, const Faults& faults = {})
-      : ops_(ops),
-        faults_(faults),
-        drafter_(drafter_weights(), target(), ops, kContext, 16, target().config.vocabulary),
-        state_(DrafterState::create(drafter_weights().config, ops.activation(), kPages)) {
-    for (int32_t i = 0; i < kPages; ++i) pages_.push_back((i * 7 + 3) % kPages);
-  }
-
-  Drafter& drafter() { return drafter_; }
-
-  // Runs the target over the text and absorbs every row.
-  void read(const Tokens& text) {
-    const DrafterConfig& c = drafter_weights().config;
-    const auto n_rows = static_cast<int64_t>(text.size());
-    memory_ = Buffer(static_cast<size_t>(n_rows * c.tap_width()) * size_of(ops_.activation()));
-    taps_ = memory_.tensor(ops_.activation(), {n_rows, c.tap_width()});
-    ModelRun run(target(), ops_, 1, kContext, n_rows, 5);
-    run.model().set_tap([&](std::string_view place, int64_t layer, const Tensor& x) {
-      if (place != "residual") return;
-      for (size_t i = 0; i < c.taps.size(); ++i) {
-        if (c.taps[i] + 1 + faults_.tap_shift != layer) continue;
-        for (int64_t t = 0; t < n_rows; ++t) {
-          const int64_t from = std::min(t + faults_.leaks_anchor, n_rows - 1);
-          for (int64_t h = 0; h < c.hidden; ++h)
-            taps_.set(t * c.tap_width() + static_cast<int64_t>(i) * c.hidden + h,
-                      x.get(from * c.hidden + h));
-        }
-      }
-    });
-    run.step({Feed{0, text}});
-    const RowSpan span{0, static_cast<int32_t>(n_rows), 0, pages_.data()};
-    drafter_.absorb(taps_, {&span, 1}, state_);
-  }
-
-  Tokens draft(int32_t anchor, int32_t position, int32_t n_rows) {
-    Tokens tokens(static_cast<size_t>(n_rows) - 1);
-    const DraftBlock block{.anchor = anchor,
-                           .n_rows = n_rows,
-                           .position = position,
-                           .context_begin = 0,
-                           .page_table = pages_.data()};
-    drafter_.draft({&block, 1}, state_, tokens);
-    return tokens;
-  }
-
-  // Accepted drafts of every round over a golden answer.
-  Tokens walk(const json::Value& answer, int32_t n_rows) {
-    Tokens text = tokens_of(*answer.find("prompt_ids"));
-    const auto n_prompt = static_cast<int32_t>(text.size());
-    for (const int32_t token : tokens_of(*answer.find("ids"))) text.push_back(token);
-    read(text);
-    return simulate_walk(text, n_prompt, [&](int32_t position) {
-      return draft(text[static_cast<size_t>(position)], position, n_rows);
-    });
-  }
-
-  const Tensor& taps() const { return taps_; }
-  const std::vector<int32_t>& pages() const { return pages_; }
-  DrafterState& state() { return state_; }
-
- private:
-  static constexpr int32_t kPages = kContext / kPageTokens;
-  Ops& ops_;
-  Faults faults_;
-  Drafter drafter_;
-  DrafterState state_;
-  std::vector<int32_t> pages_;
-  Buffer memory_;
-  Tensor taps_;
-};
-
-std::vector<const json::Value*> text_answers() {
-  std::vector<const json::Value*> answers;
-  for (const json::Value& answer : index().find("continuations")->items()) {
-    if (!answer.find("name")->as_string().starts_with("picture")) answers.push_back(&answer);
-  }
-  return answers;
-}
-
-const json::Value& answer_named(const std::string& name) {
-  for (const json::Value* answer : text_answers()) {
-    if (answer->find("name")->as_string() == name) return *answer;
-  }
-  ROOST_CHECK(false);
 }
 
 double largest_error(const Values& have, const Values& want) {
@@ -211,7 +68,7 @@ Values logits_of_candidates(const Drafted& drafted) {
   const Values& logits = drafted.tensors.at("logits");
   Values chosen;
   for (size_t i = 0; i < ids.size(); ++i)
-    chosen.push_back(logits[i / 16 * static_cast<size_t>(target().config.vocabulary) +
+    chosen.push_back(logits[i / 16 * static_cast<size_t>(target()->config.vocabulary) +
                             static_cast<size_t>(ids[i])]);
   return chosen;
 }
@@ -236,8 +93,8 @@ TEST(DrafterGolden, references_without_rounding_are_the_drafter) {
 
 TEST(DrafterGolden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
   ThreadPool pool(2);
-  OpsLimits limits = Qwen35::ops_limits(target().config, kContext);
-  Drafter::widen(drafter_weights().config, kContext, 16, limits);
+  OpsLimits limits = Qwen35::ops_limits(target()->config, kContext);
+  Drafter::widen(fledgling_drafter()->config, kContext, 16, limits);
   const auto cpu = make_cpu_ops(pool, limits);
   const auto rounded = make_reference_ops({.rounding = true});
   const Drafted by_cpu = draft_code(*cpu), by_reference = draft_code(*rounded);
@@ -258,8 +115,8 @@ TEST(DrafterGolden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
 // counted; all else is equal.
 TEST(DrafterGolden, the_walk_over_the_answers_accepts_what_golden_accepts) {
   ThreadPool pool(2);
-  OpsLimits limits = Qwen35::ops_limits(target().config, kContext);
-  Drafter::widen(drafter_weights().config, kContext, 16, limits);
+  OpsLimits limits = Qwen35::ops_limits(target()->config, kContext);
+  Drafter::widen(fledgling_drafter()->config, kContext, 16, limits);
   const auto cpu = make_cpu_ops(pool, limits);
   DraftRun run(*cpu);
   int n_walks = 0, n_equal = 0;
@@ -290,36 +147,11 @@ TEST(DrafterGolden, the_walk_over_the_answers_accepts_what_golden_accepts) {
               0.03 * static_cast<double>(golden_rounds));
 }
 
-int64_t rounds_of_three(Ops& ops, const Faults& faults) {
-  DraftRun run(ops, faults);
-  int64_t n = 0;
-  for (const char* name : {"count", "code", "story"})
-    n += static_cast<int64_t>(run.walk(answer_named(name), 16).size());
-  return n;
-}
-
-// The walk is sensitive to what an engine can get wrong: each fault costs rounds, by far more than
-// a near-tie could.
-TEST(DrafterGolden, the_walk_sees_taps_of_a_neighbouring_layer_and_a_leaked_anchor) {
-  ThreadPool pool(2);
-  OpsLimits limits = Qwen35::ops_limits(target().config, kContext);
-  Drafter::widen(drafter_weights().config, kContext, 16, limits);
-  const auto cpu = make_cpu_ops(pool, limits);
-  const int64_t right = rounds_of_three(*cpu, {});
-  const int64_t early = rounds_of_three(*cpu, {.tap_shift = -1});
-  const int64_t late = rounds_of_three(*cpu, {.tap_shift = 1});
-  const int64_t leaked = rounds_of_three(*cpu, {.leaks_anchor = true});
-  std::printf("  rounds: right %ld, taps a layer early %ld, late %ld, anchor leaked %ld\n",
-              static_cast<long>(right), static_cast<long>(early), static_cast<long>(late),
-              static_cast<long>(leaked));
-  for (const int64_t wrong : {early, late, leaked}) EXPECT_GT(wrong, right + right / 10);
-}
-
 class DrafterLaws : public ::testing::Test {
  protected:
   DrafterLaws() {
-    limits_ = Qwen35::ops_limits(target().config, kContext);
-    Drafter::widen(drafter_weights().config, kContext, 48, limits_);
+    limits_ = Qwen35::ops_limits(target()->config, kContext);
+    Drafter::widen(fledgling_drafter()->config, kContext, 48, limits_);
     ops_ = make_cpu_ops(pool_, limits_);
     const json::Value& answer = answer_named("story");
     text_ = tokens_of(*answer.find("prompt_ids"));
@@ -344,7 +176,7 @@ TEST_F(DrafterLaws, rows_absorbed_in_any_cut_leave_the_same_state) {
   whole.read(text_);
   const std::vector<std::byte> want = bytes_of(whole.state());
   for (const int32_t chunk : {1, 3, 64}) {
-    DrafterState state = DrafterState::create(drafter_weights().config, DType::kBF16,
+    DrafterState state = DrafterState::create(fledgling_drafter()->config, DType::kBF16,
                                               static_cast<int32_t>(whole.pages().size()));
     const auto n_rows = static_cast<int32_t>(text_.size());
     for (int32_t first = 0; first < n_rows; first += chunk) {
@@ -368,7 +200,8 @@ TEST_F(DrafterLaws, drafting_changes_nothing_and_gives_the_same_again) {
 TEST_F(DrafterLaws, a_block_among_others_is_drafted_as_alone) {
   DraftRun run(*ops_);
   run.read(text_);
-  Drafter together(drafter_weights(), target(), *ops_, kContext, 48, target().config.vocabulary);
+  Drafter together(*fledgling_drafter(), *target(), *ops_, kContext, 48,
+                   target()->config.vocabulary);
   std::vector<DraftBlock> blocks;
   Tokens alone;
   for (const auto& [position, n_rows] : {std::pair(40, 16), std::pair(90, 5), std::pair(1, 2)}) {
@@ -414,4 +247,4 @@ TEST_F(DrafterLaws, rows_that_are_not_there_are_never_read) {
 }
 
 }  // namespace
-}  // namespace roost
+}  // namespace roost::testing

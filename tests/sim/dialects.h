@@ -32,12 +32,84 @@ inline std::string body_of(Dialect dialect, const std::string& members = "") {
 }
 
 // One tool, spelled as the dialect does.
-inline std::string tool_of(Dialect dialect, const std::string& name, const std::string& schema) {
-  const std::string named = R"("name":")" + name + "\",";
+inline std::string tool_of(Dialect dialect, const std::string& name, const std::string& schema,
+                           bool is_strict = false) {
+  const std::string named = R"("name":")" + name + "\"," + (is_strict ? R"("strict":true,)" : "");
   if (dialect == Dialect::kMessages) return "{" + named + R"("input_schema":)" + schema + "}";
   const std::string function = named + R"("parameters":)" + schema;
   if (dialect == Dialect::kResponses) return R"({"type":"function",)" + function + "}";
   return R"({"type":"function","function":{)" + function + "}}";
+}
+
+// A question, a reply with one call, and what the call gave; further members of the body.
+inline std::string called_body_of(Dialect dialect, const std::string& reasoning,
+                                  const std::string& content, const std::string& name,
+                                  const std::string& arguments, const std::string& members) {
+  const auto text = [](const std::string& s) {
+    std::string out;
+    json::write_string(s, out);
+    return out;
+  };
+  std::string turns;
+  switch (dialect) {
+    case Dialect::kCompletions:
+      ROOST_CHECK(false);  // raw text has no turns
+      break;
+    case Dialect::kChat:
+      turns = R"("messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":)" +
+              text(content) + R"(,"reasoning_content":)" + text(reasoning) +
+              R"(,"tool_calls":[{"id":"c1","type":"function","function":{"name":)" + text(name) +
+              R"(,"arguments":)" + text(arguments) +
+              R"(}}]},{"role":"tool","tool_call_id":"c1","content":"sun"}])";
+      break;
+    case Dialect::kResponses:
+      turns =
+          R"("input":[{"role":"user","content":"Hi"},{"type":"reasoning","summary":[],)"
+          R"("content":[{"type":"reasoning_text","text":)" +
+          text(reasoning) +
+          R"(}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":)" +
+          text(content) + R"(}]},{"type":"function_call","call_id":"c1","name":)" + text(name) +
+          R"(,"arguments":)" + text(arguments) +
+          R"(},{"type":"function_call_output","call_id":"c1","output":"sun"}])";
+      break;
+    case Dialect::kMessages:
+      turns = R"("messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":[)"
+              R"({"type":"thinking","thinking":)" +
+              text(reasoning) + R"(,"signature":"x"},{"type":"text","text":)" + text(content) +
+              R"(},{"type":"tool_use","id":"c1","name":)" + text(name) + R"(,"input":)" +
+              arguments +
+              R"(}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1",)"
+              R"("content":"sun"}]}])";
+      break;
+  }
+  return "{" + turns + (members.empty() ? "" : "," + members) + "}";
+}
+
+// tool_choice: a call must come, of any tool or of the one named.
+inline std::string must_call_member(Dialect dialect, const std::string& name = "") {
+  const bool is_messages = dialect == Dialect::kMessages;
+  if (name.empty())
+    return is_messages ? R"("tool_choice":{"type":"any"})" : R"("tool_choice":"required")";
+  const std::string named = R"("name":")" + name + "\"";
+  if (is_messages) return R"("tool_choice":{"type":"tool",)" + named + "}";
+  if (dialect == Dialect::kResponses) return R"("tool_choice":{"type":"function",)" + named + "}";
+  return R"("tool_choice":{"type":"function","function":{)" + named + "}}";
+}
+
+// A schema for the reply, as the dialect spells it.
+inline std::string schema_member(Dialect dialect, const std::string& schema) {
+  switch (dialect) {
+    case Dialect::kChat:
+      return R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" +
+             schema + "}}";
+    case Dialect::kResponses:
+      return R"("text":{"format":{"type":"json_schema","name":"x","schema":)" + schema + "}}";
+    case Dialect::kMessages:
+      return R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}";
+    case Dialect::kCompletions:
+      break;
+  }
+  return R"("structured_outputs":{"json":)" + schema + "}";
 }
 
 inline std::string max_tokens_member(Dialect dialect, int n) {

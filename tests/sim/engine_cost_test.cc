@@ -64,6 +64,25 @@ double median_step_us(int32_t n_streams) {
   return us[500];
 }
 
+// However slow the model is: one row to warm up, then what fits.
+TEST(EngineCost, costs_of_up_to_16_rows_are_measured_in_less_than_300_ms) {
+  for (const int64_t row_ns : {10'000, 1'000'000, 10'000'000, 90'000'000, 400'000'000}) {
+    CoreOptions options;
+    options.streams_max = 1;
+    options.context_max = 4096;
+    options.n_pages = 64;
+    testing::VirtualClock clock;
+    testing::FakeRunner runner(64, 1, 1, clock, {.step_ns = row_ns, .row_ns = row_ns});
+    runner.reset_slot(0);
+    EngineCore core(options, runner, clock);
+    const int64_t from = clock.now_ns();
+    core.measure_costs(250'000'000);
+    EXPECT_LT(clock.now_ns() - from - 2 * row_ns, 300'000'000) << row_ns;
+    EXPECT_EQ(core.costs().ns(1), 2 * row_ns);
+    for (int64_t n = 2; n <= 16; ++n) EXPECT_GE(core.costs().ns(n), core.costs().ns(n - 1));
+  }
+}
+
 TEST(EngineCost, planning_and_bookkeeping_of_64_streams_take_less_than_200_us_a_step) {
   const double one = median_step_us(1), many = median_step_us(64);
   std::printf("  1 stream: %.2f us, 64 streams: %.2f us\n", one, many);

@@ -1,7 +1,9 @@
 // A crowd of clients before the engine's core, the fake model and a virtual clock, from one seed.
 #pragma once
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <deque>
 #include <filesystem>
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "engine/engine_core.h"
+#include "tests/side_work.h"
 #include "tests/sim/fake_runner.h"
 
 namespace roost::testing {
@@ -19,7 +22,8 @@ namespace roost::testing {
 struct SimReport {
   int64_t n_requests = 0, n_finished = 0, n_cancelled = 0, n_failed = 0, n_late = 0;
   int64_t n_steps = 0, n_suspended = 0, n_evicted_pages = 0, n_prompt = 0, n_cached = 0;
-  int64_t n_restarts = 0, n_files_skipped = 0;
+  int64_t n_restarts = 0, n_kills = 0;
+  int64_t n_files_written = 0, n_files_skipped = 0, n_failed_writes = 0, n_restored = 0;
   std::string failure;  // empty: every reply was the one that it must be
 };
 
@@ -42,10 +46,12 @@ class EngineSim {
     options.end_tokens = {FakeModel::kEndToken};
     options_ = options;
     costs_ = {.step_ns = 1'000'000 * pick(20), .row_ns = 10'000 * (1 + pick(100))};
-    if (options.has_cache && pick(4) == 0) {
+    if (options.has_cache && pick(3) == 0) {
       std::string folder = (std::filesystem::temp_directory_path() / "roost-sim-XXXXXX").string();
       ROOST_CHECK(mkdtemp(folder.data()) != nullptr);
       folder_ = folder;
+      disk_bytes_ = 5'000 * (1 + static_cast<uint64_t>(pick(100)));
+      write_bytes_per_s_ = 1'000 << pick(20);
     }
     start();
     system_ = random_tokens(20 + pick(150));
@@ -62,7 +68,10 @@ class EngineSim {
       if (core_->options().n_snapshots > 0 && pick(300) == 0)
         runner_->spoil_snapshot(pick(core_->options().n_snapshots));
       step();
-      if (!core_->has_work() && !folder_.empty() && pick(2) == 0) restart();
+      if (folder_.empty()) continue;
+      if (pick(4) == 0) work_beside();
+      if (pick(100) == 0) spoil_files();
+      if (!core_->has_work() && pick(2) == 0) restart();
     }
     add_counts();
     expect(n_ended_ == report_.n_requests, "requests are lost");
@@ -86,26 +95,32 @@ class EngineSim {
     core_->measure_costs(300'000'000);
     if (!folder_.empty()) {
       auto files = PrefixFiles::open({.folder = folder_,
-                                      .bytes_max = 100'000,
+                                      .bytes_max = disk_bytes_,
                                       .free_min = 0,
                                       .identity = "fake",
                                       .page_bytes = runner_->page_bytes(),
                                       .snapshot_bytes = runner_->snapshot_bytes()});
       ROOST_CHECK(bool(files));
       files_ = std::move(files).value();
-      core_->keep_in(files_.get());
-      core_->load_prefixes();
+      core_->keep_in(*files_, side_, write_bytes_per_s_);
     }
     core_->check_invariants();
   }
 
-  // The process ends, perhaps before everything is saved, and a new one starts; meanwhile a file
-  // may be cut or spoilt.
-  void restart() {
-    for (int n = pick(3) == 0 ? pick(4) : 1000; n > 0 && core_->save_one_prefix(); --n) continue;
-    add_counts();
-    core_.reset();
-    files_.reset();
+  // The job beside the engine ends: as it should, or the disk is full at some byte.
+  void work_beside() {
+    if (pick(6) != 0) return side_.finish();
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit cut = {static_cast<rlim_t>(pick(4000)), before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &cut);
+    side_.finish();
+    setrlimit(RLIMIT_FSIZE, &before);
+  }
+
+  // Files are cut short, or lose a byte to another, while they are used or while nobody looks.
+  void spoil_files() {
     for (const auto& item : std::filesystem::directory_iterator(folder_)) {
       if (!item.path().string().ends_with(".prefix") || pick(6) != 0) continue;
       const auto size = static_cast<int64_t>(item.file_size());
@@ -117,6 +132,25 @@ class EngineSim {
         file.put(static_cast<char>(pick(256)));
       }
     }
+  }
+
+  // The process ends, having saved some or all, or is killed in the middle of a write; a new one
+  // starts.
+  void restart() {
+    const bool is_killed = pick(3) == 0;
+    if (is_killed) {
+      side_ = {};
+      std::ofstream(folder_ + "/0123.prefix.temporary") << "half of it";
+      ++report_.n_kills;
+    } else {
+      for (int n = pick(3) == 0 ? pick(4) : 1000; n > 0 && core_->disk()->write_rest(); --n)
+        continue;
+      side_.finish();
+    }
+    add_counts();
+    core_.reset();
+    files_.reset();
+    if (pick(3) == 0) spoil_files();
     start();
     ++report_.n_restarts;
   }
@@ -127,7 +161,10 @@ class EngineSim {
     report_.n_evicted_pages += c.n_evicted_pages;
     report_.n_steps += c.n_steps;
     n_ended_ += c.n_requests;
-    if (files_) report_.n_files_skipped += files_->counts().n_skipped;
+    report_.n_files_skipped += c.n_cache_files_skipped;
+    report_.n_files_written += c.n_cache_files_written;
+    report_.n_failed_writes += c.n_cache_writes_failed;
+    report_.n_restored += c.n_restored;
     expect(c.n_free_slots == c.n_slots && c.n_free_pages == c.n_pages, "pages or slots are lost");
   }
 
@@ -262,7 +299,10 @@ class EngineSim {
     const Engine::Counts after = core_->counts();
     core_->check_invariants();
     if (after.n_steps == before.n_steps) {
-      expect(before.n_running == 0 && before.n_waiting == 0, "nobody runs although somebody waits");
+      const bool waits_for_disk = core_->disk() != nullptr && side_.is_busy();
+      expect(before.n_running == 0 && (before.n_waiting == 0 || waits_for_disk),
+             "nobody runs although somebody waits");
+      if (waits_for_disk) clock_.advance(pick(200) == 0 ? 20'000'000'000 : 1'000'000);
       return;
     }
     // Streams run on beside prompts: the step keeps the bound, as costs here are what they were
@@ -282,7 +322,9 @@ class EngineSim {
   CoreOptions options_;
   FakeRunner::Costs costs_;
   std::string folder_;  // of the prefix files; empty: none
+  uint64_t disk_bytes_ = 100'000, write_bytes_per_s_ = 1'000'000;
   std::unique_ptr<PrefixFiles> files_;
+  SideWorkByHand side_;
   int64_t n_ended_ = 0;
   std::unique_ptr<FakeRunner> runner_;
   std::unique_ptr<EngineCore> core_;

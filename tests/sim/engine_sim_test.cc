@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "base/log.h"
 #include "tests/sim/engine_sim.h"
 
 namespace roost {
@@ -20,6 +21,7 @@ int64_t number_of(const char* name, int64_t otherwise) {
 }
 
 TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
+  set_log_level(LogLevel::kError);  // thousands of files are skipped
   const int64_t only = number_of("ROOST_SIM_SEED", -1);
   const int64_t n_seeds = number_of("ROOST_SIM_REQUESTS", 10'000) / kRequestsPerSeed;
   SimReport sum;
@@ -30,18 +32,22 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
     sum.n_cancelled += r.n_cancelled, sum.n_failed += r.n_failed, sum.n_late += r.n_late;
     sum.n_steps += r.n_steps, sum.n_suspended += r.n_suspended;
     sum.n_evicted_pages += r.n_evicted_pages;
-    sum.n_restarts += r.n_restarts, sum.n_files_skipped += r.n_files_skipped;
+    sum.n_restarts += r.n_restarts, sum.n_kills += r.n_kills;
+    sum.n_files_written += r.n_files_written, sum.n_files_skipped += r.n_files_skipped;
+    sum.n_failed_writes += r.n_failed_writes, sum.n_restored += r.n_restored;
     sum.n_prompt += r.n_prompt, sum.n_cached += r.n_cached;
   }
-  std::printf(
-      "  %lld requests: %lld cancelled, %lld failed, %lld late; %lld steps, %lld suspensions, %lld "
-      "pages evicted, %lld of %lld prompt tokens cached, %lld restarts, %lld files skipped\n",
-      static_cast<long long>(sum.n_requests), static_cast<long long>(sum.n_cancelled),
-      static_cast<long long>(sum.n_failed), static_cast<long long>(sum.n_late),
-      static_cast<long long>(sum.n_steps), static_cast<long long>(sum.n_suspended),
-      static_cast<long long>(sum.n_evicted_pages), static_cast<long long>(sum.n_cached),
-      static_cast<long long>(sum.n_prompt), static_cast<long long>(sum.n_restarts),
-      static_cast<long long>(sum.n_files_skipped));
+  const auto say = [](const char* what, int64_t n) {
+    std::printf("  %lld %s\n", static_cast<long long>(n), what);
+  };
+  say("requests", sum.n_requests), say("cancelled", sum.n_cancelled);
+  say("failed", sum.n_failed), say("late", sum.n_late);
+  say("steps", sum.n_steps), say("suspensions", sum.n_suspended);
+  say("pages evicted", sum.n_evicted_pages), say("prompt tokens", sum.n_prompt);
+  say("of them cached", sum.n_cached), say("restarts", sum.n_restarts);
+  say("of them kills", sum.n_kills), say("files written", sum.n_files_written);
+  say("writes cut by a full disk", sum.n_failed_writes), say("files skipped", sum.n_files_skipped);
+  say("prompts that went on from files", sum.n_restored);
   if (only >= 0) return;
   // The crowd meets everything that it is there to meet.
   EXPECT_GT(sum.n_cancelled, 0);
@@ -51,15 +57,20 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
   EXPECT_GT(sum.n_evicted_pages, 0);
   EXPECT_GT(sum.n_cached, 0);
   EXPECT_GT(sum.n_restarts, 0);
+  EXPECT_GT(sum.n_kills, 0);
+  EXPECT_GT(sum.n_files_written, 0);
   EXPECT_GT(sum.n_files_skipped, 0);
+  EXPECT_GT(sum.n_failed_writes, 0);
+  EXPECT_GT(sum.n_restored, 0);
 }
 
 TEST(EngineSim, sees_every_planted_fault) {
   using Fault = testing::FakeRunner::Fault;
-  for (const Fault fault : {Fault::kPageNotCopied, Fault::kStateOfAnother, Fault::kReplayLost,
-                            Fault::kStateStoredLate}) {
+  for (const Fault fault :
+       {Fault::kPageNotCopied, Fault::kStateOfAnother, Fault::kReplayLost, Fault::kStateStoredLate,
+        Fault::kPageNotRestored, Fault::kStateNotRestored}) {
     int n_seen = 0;
-    for (uint64_t seed = 0; seed < 20; ++seed)
+    for (uint64_t seed = 0; seed < 40 && n_seen == 0; ++seed)
       n_seen += !EngineSim(seed, fault).run(kRequestsPerSeed).failure.empty();
     EXPECT_GT(n_seen, 0) << "blind to fault " << static_cast<int>(fault);
   }

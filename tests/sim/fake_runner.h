@@ -103,7 +103,15 @@ class FakeRunner final : public StepRunner {
 
  public:
   // What a runner or its caller could get wrong; see the test that the simulation sees each.
-  enum class Fault { kNone, kPageNotCopied, kStateOfAnother, kReplayLost, kStateStoredLate };
+  enum class Fault {
+    kNone,
+    kPageNotCopied,
+    kStateOfAnother,
+    kReplayLost,
+    kStateStoredLate,
+    kPageNotRestored,
+    kStateNotRestored
+  };
 
   struct Costs {
     int64_t step_ns = 5'000'000, row_ns = 300'000;
@@ -163,13 +171,15 @@ class FakeRunner final : public StepRunner {
     std::memcpy(to.data(), &pages_[static_cast<size_t>(page)], sizeof(Page));
   }
   void write_page(int32_t page, std::span<const std::byte> from) override {
-    std::memcpy(&at(pages_, page), from.data(), sizeof(Page));
+    if (fault_ != Fault::kPageNotRestored)
+      std::memcpy(&at(pages_, page), from.data(), sizeof(Page));
   }
   void read_snapshot(int32_t snapshot, std::span<std::byte> to) const override {
     std::memcpy(to.data(), &snapshots_[static_cast<size_t>(snapshot)], sizeof(uint64_t));
   }
   void write_snapshot(int32_t snapshot, std::span<const std::byte> from) override {
-    std::memcpy(&at(snapshots_, snapshot), from.data(), sizeof(uint64_t));
+    if (fault_ != Fault::kStateNotRestored)
+      std::memcpy(&at(snapshots_, snapshot), from.data(), sizeof(uint64_t));
   }
   std::string name() const override { return "fake"; }
 

@@ -13,12 +13,26 @@ __device__ __forceinline__ void copy_16(void* to_shared, const void* from, bool 
                : "memory");
 }
 
-// 8 bytes, 8-byte aligned.
-__device__ __forceinline__ void copy_8(void* to_shared, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
-                   uint32_t(__cvta_generic_to_shared(to_shared))),
-               "l"(from)
+// To an address in shared memory; both 16-byte aligned, or 8-byte aligned.
+__device__ __forceinline__ void copy_16(uint32_t to_shared, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_8(uint32_t to_shared, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to_shared), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
                : "memory");
+  return v;
+}
+__device__ __forceinline__ uint2 load_shared_8(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void copy_commit() {

@@ -1,6 +1,8 @@
 #include "engine/speculation/cost_table.h"
 
 #include <algorithm>
+#include <cfloat>
+#include <cstdlib>
 
 #include "base/check.h"
 
@@ -34,58 +36,98 @@ double CostTable::rows_of(int cell) {
   return cell < 64 ? cell + 1 : 65 + 16 * (cell - 64) + 7.5;
 }
 
-const CostTable::Line& CostTable::nearest_line(int64_t context) const {
-  const int at = context_of(context);
-  for (int distance = 0; distance < kContexts; ++distance) {
-    for (const int other : {at - distance, at + distance}) {
-      if (other >= 0 && other < kContexts && n_measured_[static_cast<size_t>(other)] > 0)
-        return lines_[static_cast<size_t>(other)];
-    }
+// What disturbs a measurement only ever lengthens it: the lower quartile of the last ones.
+double CostTable::Cell::typical() const {
+  std::array<double, kRemembered> sorted = ms;
+  for (auto i = static_cast<size_t>(n); i < sorted.size(); ++i) sorted[i] = DBL_MAX;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[static_cast<size_t>((std::min<int64_t>(n, kRemembered) - 1) / 4)];
+}
+
+const CostTable::Line* CostTable::nearest_line(int context, int n_known_min,
+                                               const Line* other) const {
+  const Line* found = nullptr;
+  int distance = kContexts;
+  for (int i = 0; i < kContexts; ++i) {
+    const Line& line = lines_[static_cast<size_t>(i)];
+    if (&line == other || line.n_known < n_known_min || std::abs(i - context) >= distance) continue;
+    found = &line;
+    distance = std::abs(i - context);
   }
-  return lines_[static_cast<size_t>(at)];
+  return found;
 }
 
 void CostTable::record(int64_t n_rows, int64_t context, double ms) {
-  const auto at = static_cast<size_t>(context_of(context));
-  Cell& cell = lines_[at][static_cast<size_t>(cell_of(n_rows))];
-  ++cell.n;
-  ++n_measured_[at];
-  // What disturbs a measurement only ever lengthens it: follow quickly downwards, slowly upwards,
-  // and no single step counts for more than twice what is known.
-  if (cell.n == 1) {
-    cell.ms = ms;
-  } else if (ms < cell.ms) {
-    cell.ms += 0.5 * (ms - cell.ms);
-  } else {
-    cell.ms += 0.1 * (std::min(ms, 2 * cell.ms) - cell.ms);
-  }
+  const int at = context_of(context);
+  Line& line = lines_[static_cast<size_t>(at)];
+  Cell& cell = line.cells[static_cast<size_t>(cell_of(n_rows))];
+  line.n_known += cell.n == 0;
+  cell.ms[static_cast<size_t>(cell.n++ % kRemembered)] = ms;
+  fit(line, nearest_line(at, line.n_known + 1, &line));
 }
 
-bool CostTable::has_measured(int64_t n_rows, int64_t context) const {
-  return lines_[static_cast<size_t>(context_of(context))][static_cast<size_t>(cell_of(n_rows))].n >
-         0;
+// Neighbours that contradict each other about which of them costs more share their mean, weighted
+// by how often they were measured: of all rising lines the nearest one.
+void CostTable::fit(Line& line, const Line* shape) const {
+  struct Level {
+    double ms, weight;
+    int last;  // cell
+  };
+  std::array<Level, kCells> levels;
+  size_t n_levels = 0;
+  int first = kCells, last = 0;
+  for (int i = 0; i < kCells; ++i) {
+    const Cell& cell = line.cells[static_cast<size_t>(i)];
+    if (cell.n == 0) continue;
+    first = std::min(first, i);
+    last = i;
+    Level level{cell.typical(), static_cast<double>(std::min<int64_t>(cell.n, kRemembered)), i};
+    for (; n_levels > 0 && levels[n_levels - 1].ms >= level.ms; --n_levels) {
+      const Level& below = levels[n_levels - 1];
+      const double weight = below.weight + level.weight;
+      level.ms = (below.ms * below.weight + level.ms * level.weight) / weight;
+      level.weight = weight;
+    }
+    levels[n_levels++] = level;
+  }
+  auto& ms = line.fit;
+  const auto known = [&](int i) { return line.cells[static_cast<size_t>(i)].n > 0; };
+  int below = first;
+  for (size_t level = 0, i = static_cast<size_t>(first); i <= static_cast<size_t>(last); ++i) {
+    const int at = static_cast<int>(i);
+    if (!known(at)) continue;
+    while (levels[level].last < at) ++level;
+    ms[i] = levels[level].ms;
+    for (int between = below + 1; between < at; ++between)
+      ms[static_cast<size_t>(between)] =
+          ms[static_cast<size_t>(below)] + (rows_of(between) - rows_of(below)) /
+                                               (rows_of(at) - rows_of(below)) *
+                                               (ms[i] - ms[static_cast<size_t>(below)]);
+    below = at;
+  }
+  const double at_first = ms[static_cast<size_t>(first)], at_last = ms[static_cast<size_t>(last)];
+  const double slope = first == last ? 0 : (at_last - at_first) / (rows_of(last) - rows_of(first));
+  const auto outside = [&](int i, int from) {
+    const double known_ms = ms[static_cast<size_t>(from)];
+    if (shape != nullptr)
+      return known_ms * shape->fit[static_cast<size_t>(i)] / shape->fit[static_cast<size_t>(from)];
+    if (i > from && first != last) return known_ms + slope * (rows_of(i) - rows_of(from));
+    return known_ms * guess(rows_of(i)) / guess(rows_of(from));
+  };
+  for (int i = 0; i < first; ++i) ms[static_cast<size_t>(i)] = outside(i, first);
+  for (int i = last + 1; i < kCells; ++i) ms[static_cast<size_t>(i)] = outside(i, last);
 }
 
 double CostTable::estimate(int64_t n_rows, int64_t context) const {
-  const Line& line = nearest_line(context);
-  const int at = cell_of(n_rows);
-  int below = at, above = at;
-  while (below >= 0 && line[static_cast<size_t>(below)].n == 0) --below;
-  while (above < kCells && line[static_cast<size_t>(above)].n == 0) ++above;
+  const Line* line = nearest_line(context_of(context), 1, nullptr);
   const auto rows = static_cast<double>(n_rows);
-  if (below < 0 && above == kCells) return guess(rows);
-  const auto ms = [&](int cell) { return line[static_cast<size_t>(cell)].ms; };
-  if (below < 0) return ms(above) * guess(rows) / guess(rows_of(above));
-  if (above < kCells && above != below) {
-    const double share = (rows - rows_of(below)) / (rows_of(above) - rows_of(below));
-    return ms(below) + share * (ms(above) - ms(below));
-  }
-  if (above == below) return ms(at);
-  int first = 0;
-  while (line[static_cast<size_t>(first)].n == 0) ++first;
-  if (first == below) return ms(below) * guess(rows) / guess(rows_of(below));
-  const double slope = (ms(below) - ms(first)) / (rows_of(below) - rows_of(first));
-  return ms(below) + std::max(slope, 0.0) * (rows - rows_of(below));
+  if (line == nullptr) return guess(rows);
+  const int at = cell_of(n_rows);
+  const double here = line->fit[static_cast<size_t>(at)];
+  const int other = rows < rows_of(at) ? at - 1 : at + 1;
+  if (at < 64 || other >= kCells) return here;
+  const double share = (rows - rows_of(at)) / (rows_of(other) - rows_of(at));
+  return here + share * (line->fit[static_cast<size_t>(other)] - here);
 }
 
 }  // namespace roost

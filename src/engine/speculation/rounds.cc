@@ -91,16 +91,36 @@ void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
   }
 }
 
+void Rounds::measure_drafter(int64_t budget_ns, const DraftBlocks& draft) {
+  const int64_t begin = clock_.now_ns();
+  // From the largest on, twice: the first touches memory that the others find in place.
+  for (int32_t n_rows = block_rows_max_; n_rows >= 2; n_rows = (n_rows + 1) / 2) {
+    const DraftBlock block{.n_rows = n_rows};
+    drafted_.assign(static_cast<size_t>(n_rows) - 1, -1);
+    int64_t best = INT64_MAX;
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      const int64_t from = clock_.now_ns();
+      if (best != INT64_MAX && from - begin >= budget_ns) break;
+      draft({&block, 1}, drafted_);
+      best = std::min(best, clock_.now_ns() - from);
+    }
+    costs_.draft.record(n_rows, 0, static_cast<double>(best) * 1e-6);
+    if (clock_.now_ns() - begin >= budget_ns || n_rows == 2) break;
+  }
+}
+
 void Rounds::note(StreamDrafts& s, int32_t n_accepted) {
   s.figures.n_tokens += n_accepted + 1;
   if (s.n_drafts == 0) {
     ++s.figures.n_plain_steps;
-    return;
+  } else {
+    s.figures.record_round(s.n_drafts + 1, s.n_drafts, n_accepted);
   }
-  s.figures.record_round(s.n_drafts + 1, s.n_drafts, n_accepted);
   const bool is_copy = s.source == DraftSource::kCopy;
   if (is_copy) s.figures.n_copied += s.n_drafts;
-  (is_copy ? s.by_copy : s.by_drafter).record(s.n_drafts, n_accepted);
+  // A misfit is a draft that was not accepted, though no row was spent on it.
+  const int32_t n_tried = s.n_drafts + s.has_misfit;
+  if (n_tried > 0) (is_copy ? s.by_copy : s.by_drafter).record(n_tried, n_accepted);
 }
 
 }  // namespace roost

@@ -23,6 +23,7 @@ struct StreamDrafts {
   std::array<int32_t, kDraftsMax> drafts{};
   int32_t n_drafts = 0;
   DraftSource source = DraftSource::kDrafter;
+  bool has_misfit = false;  // a further draft was left out because it could not hold
 
   std::span<const int32_t> drafted() const { return {drafts.data(), size_t(n_drafts)}; }
 
@@ -54,10 +55,14 @@ class Rounds {
   void plan(std::span<RoundStream> streams, const PlainStep& plain, int64_t drafts_max,
             const DraftBlocks& draft);
 
+  // Times blocks without a context, for at most budget_ns (one always): the first costs.
+  void measure_drafter(int64_t budget_ns, const DraftBlocks& draft);
+
   // What became of a stream's drafts: n_accepted of them held, and one more token was drawn.
   static void note(StreamDrafts& stream, int32_t n_accepted);
 
   DraftCosts& costs() { return costs_; }
+  const DraftCosts& costs() const { return costs_; }
 
  private:
   DraftOption option_of(RoundStream& stream, const PlainStep& plain) const;

@@ -33,7 +33,10 @@ void check(const AddRmsNorm& op) {
   ROOST_CHECK(!op.add.exists() || has_activation(op.add, {n_rows, width}));
   ROOST_CHECK(!op.add.exists() || !op.experts.y.exists());
   if (op.experts.y.exists()) check_experts(op.experts, n_rows, width);
-  ROOST_CHECK(!op.tap.exists() || has_activation(op.tap, {n_rows, width}));
+  if (op.tap.exists()) {
+    ROOST_CHECK(op.tap.shape.rank() == 2 && has_activation(op.tap, {n_rows, op.tap.dim(1)}));
+    ROOST_CHECK(op.tap_first >= 0 && op.tap_first + width <= op.tap.dim(1));
+  }
   if (!op.out.exists()) return;
   ROOST_CHECK(has(op.weight, DType::kF32, {width}) && op.eps > 0);
   if (!op.rows.exists()) {

@@ -21,8 +21,9 @@ struct ExpertSum {
 };
 
 // x[t]   <- r(x[t] + add[t])                 add: a tensor, or r(expert sum); none: x is unchanged
-// tap[t] <- x[t]                             if there is a tap
-// out[j] <- r(x[s] · weight / sqrt(mean(x[s]²) + eps)), s = rows[j] (all rows when rows is absent)
+// tap[t, first + i] <- x[t, i]               if there is a tap; first = tap_first, other columns
+// stay out[j] <- r(x[s] · weight / sqrt(mean(x[s]²) + eps)), s = rows[j] (all rows when rows is
+// absent)
 //                                                                   (docs/MODEL.md, norms)
 //   x       [T, h]   activation, updated in place
 //   add     [T, h]   activation, or absent
@@ -30,7 +31,7 @@ struct ExpertSum {
 //   weight  [h]      f32, the factor itself (1 already added)
 //   rows    [N]      i32, or absent (N = T)
 //   out     [N, h]   activation; absent: no norm
-//   tap     [T, h]   activation, or absent
+//   tap     [T, w]   activation, or absent; tap_first + h <= w
 //
 // Rounding (r): expert sum once, x once, out once to the activation type; sums in f32.
 // Bound: |out - exact| <= (2^-8 + (h/2 + 8)·2^-24) |exact| given the same rounded x.
@@ -38,6 +39,7 @@ struct AddRmsNorm {
   Tensor x, add;
   ExpertSum experts;
   Tensor weight, rows, out, tap;
+  int64_t tap_first = 0;
   float eps = 1e-6f;
 };
 

@@ -114,7 +114,7 @@ void add_row(const AddRmsNorm& op, int64_t t) {
       store_some(hn::Add(load_some(x, i, n), load_some(add, i, n)), x, i, n);
   }
   if (op.tap.exists())
-    std::memcpy(op.tap.as<uint16_t>() + static_cast<size_t>(t) * n, x, n * sizeof(uint16_t));
+    std::memcpy(op.tap.as<uint16_t>() + t * op.tap.dim(1) + op.tap_first, x, n * sizeof(uint16_t));
 }
 
 // Four accumulators hide the latency of the multiply-add; the order depends on n alone.

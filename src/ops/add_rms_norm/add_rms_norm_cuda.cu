@@ -8,9 +8,37 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 512;
-constexpr int kBatch = 4;       // elements whose loads a thread has on their way together
-constexpr int kSlots = 8;       // and experts of each
-constexpr int kChosenMax = 64;  // experts of a row
+constexpr int kRun = 8;    // neighbouring elements of a thread, 16 bytes
+constexpr int kKept = 2;   // runs that a thread keeps from the sum to the norm
+constexpr int kSlots = 8;  // experts whose runs a thread has on their way together
+
+struct alignas(16) Run {
+  uint16_t v[kRun];
+};
+
+// Elements [first, first + 8) of a row of n; zeros behind its end.
+__device__ __forceinline__ Run load_run(const uint16_t* row, int64_t first, int64_t n) {
+  Run run;
+  const uint16_t* from = row + first;
+  if (first + kRun <= n && (reinterpret_cast<uintptr_t>(from) & 15) == 0) {
+    *reinterpret_cast<uint4*>(&run) = *reinterpret_cast<const uint4*>(from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) run.v[i] = first + i < n ? from[i] : uint16_t(0);
+  }
+  return run;
+}
+
+__device__ __forceinline__ void store_run(const Run& run, uint16_t* row, int64_t first, int64_t n) {
+  uint16_t* to = row + first;
+  if (first + kRun <= n && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(&run);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i)
+      if (first + i < n) to[i] = run.v[i];
+  }
+}
 
 struct Addend {
   const uint16_t* add;  // or null
@@ -22,58 +50,42 @@ struct Addend {
   int n_experts;
 };
 
-// A row's experts in shared memory: weights, and their quarters of the expert tree.
-struct RowExperts {
-  float weights[kChosenMax];
-  int quarter[kChosenMax];
-};
-
-// All threads of the block; a barrier follows.
-__device__ void load_experts(const Addend& a, int64_t t, RowExperts& row) {
-  for (int s = threadIdx.x; s < int(a.n_chosen); s += kThreads) {
-    row.weights[s] = a.weights[t * a.n_chosen + s];
-    row.quarter[s] = 4 * a.ids[t * a.n_chosen + s] / a.n_experts;
-  }
-}
-
-// Elements first, first + kThreads, … of row t's expert sum, in the expert tree, not yet rounded.
-// Those behind the row's end are the last one again.
-__device__ __forceinline__ void expert_sums(const Addend& a, const RowExperts& row, int64_t t,
-                                            int64_t first, int64_t width, float (&sums)[kBatch]) {
+// A run of row t's expert sum, in the expert tree, not yet rounded.
+__device__ __forceinline__ void expert_sums(const Addend& a, int64_t t, int64_t first,
+                                            int64_t width, float (&sums)[kRun]) {
   const uint16_t* y = a.y + t * a.n_slots * width;
-  int64_t at[kBatch];
-#pragma unroll
-  for (int k = 0; k < kBatch; ++k) at[k] = min(first + k * kThreads, width - 1);
-  uint16_t shared[kBatch];
-  if (a.shared_gate != nullptr) {
-#pragma unroll
-    for (int k = 0; k < kBatch; ++k) shared[k] = y[a.n_chosen * width + at[k]];
-  }
-  float quarter[4][kBatch] = {};
+  Run shared;
+  if (a.shared_gate != nullptr) shared = load_run(y + a.n_chosen * width, first, width);
+  float quarter[4][kRun] = {};
   const int n = int(a.n_chosen);
   for (int begin = 0; begin < n; begin += kSlots) {
-    uint16_t values[kSlots][kBatch];
+    Run values[kSlots];
+    float weights[kSlots];
+    int quarters[kSlots];
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) values[s][k] = y[min(begin + s, n - 1) * width + at[k]];
+      const int slot = min(begin + s, n - 1);
+      values[s] = load_run(y + slot * width, first, width);
+      weights[s] = a.weights[t * a.n_chosen + slot];
+      quarters[s] = 4 * a.ids[t * a.n_chosen + slot] / a.n_experts;
     }
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       if (begin + s >= n) break;
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        if (row.quarter[begin + s] != q) continue;
+        if (quarters[s] != q) continue;
 #pragma unroll
-        for (int k = 0; k < kBatch; ++k)
-          quarter[q][k] = fmaf(row.weights[begin + s], f32_of(values[s][k]), quarter[q][k]);
+        for (int i = 0; i < kRun; ++i)
+          quarter[q][i] = fmaf(weights[s], f32_of(values[s].v[i]), quarter[q][i]);
       }
     }
   }
+  const float gate = a.shared_gate != nullptr ? a.shared_gate[t] : 0.0f;
 #pragma unroll
-  for (int k = 0; k < kBatch; ++k) {
-    sums[k] = (quarter[0][k] + quarter[1][k]) + (quarter[2][k] + quarter[3][k]);
-    if (a.shared_gate != nullptr) sums[k] = fmaf(a.shared_gate[t], f32_of(shared[k]), sums[k]);
+  for (int i = 0; i < kRun; ++i) {
+    sums[i] = (quarter[0][i] + quarter[1][i]) + (quarter[2][i] + quarter[3][i]);
+    if (a.shared_gate != nullptr) sums[i] = fmaf(gate, f32_of(shared.v[i]), sums[i]);
   }
 }
 
@@ -89,83 +101,127 @@ __device__ float block_sum(float value) {
   return total;
 }
 
-// out = x·scale·weight of a row whose squares the threads have summed.
-__device__ __forceinline__ void normalize(const uint16_t* row, const float* weight, float squares,
-                                          int64_t width, float eps, uint16_t* out) {
-  const float scale = inverse_sqrt_f32(block_sum(squares) / float(width) + eps);
-  for (int64_t first = threadIdx.x; first < width; first += kBatch * kThreads) {
-    float value[kBatch], factor[kBatch];
+__device__ __forceinline__ void add_squares(const Run& run, float& squares) {
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) {
-      const int64_t i = min(first + k * kThreads, width - 1);
-      value[k] = f32_of(row[i]);
-      factor[k] = weight[i];
+  for (int i = 0; i < kRun; ++i) squares = fmaf(f32_of(run.v[i]), f32_of(run.v[i]), squares);
+}
+
+// The factors of a thread's first runs. No kernel writes them, so they are asked for before others
+// have ended.
+struct Factors {
+  float4 v[kKept][kRun / 4];
+
+  __device__ Factors(const float* weight, int64_t width) {
+    const bool is_whole = width % kRun == 0 && (reinterpret_cast<uintptr_t>(weight) & 15) == 0;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int64_t first = (threadIdx.x + k * int64_t(kThreads)) * kRun;
+      if (weight == nullptr || first >= width) continue;
+      if (is_whole) {
+        v[k][0] = *reinterpret_cast<const float4*>(weight + first);
+        v[k][1] = *reinterpret_cast<const float4*>(weight + first + 4);
+        continue;
+      }
+      auto* each = reinterpret_cast<float*>(v[k]);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) each[i] = first + i < width ? weight[first + i] : 0.0f;
     }
-#pragma unroll
-    for (int k = 0; k < kBatch; ++k)
-      if (first + k * kThreads < width)
-        out[first + k * kThreads] = bf16_of(value[k] * scale * factor[k]);
   }
+  __device__ __forceinline__ float at(int k, int i) const {
+    const float4& four = v[k][i / 4];
+    return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
+  }
+};
+
+// out = x·scale·weight of a row whose squares the threads have summed; kept: a thread's first runs.
+__device__ __forceinline__ void normalize(const uint16_t* row, const Run (&kept)[kKept],
+                                          const Factors& factors, const float* weight,
+                                          float squares, int64_t width, float eps, uint16_t* out) {
+  const float scale = inverse_sqrt_f32(block_sum(squares) / float(width) + eps);
+  const auto store = [&](Run run, int64_t first, const auto& factor) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) * scale * factor(i));
+    store_run(run, out, first, width);
+  };
+  int64_t first = threadIdx.x * kRun;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k, first += kThreads * kRun)
+    if (first < width) store(kept[k], first, [&](int i) { return factors.at(k, i); });
+  for (; first < width; first += kThreads * kRun)
+    store(load_run(row, first, width), first,
+          [&](int i) { return first + i < width ? weight[first + i] : 0.0f; });
 }
 
 struct AddCall {
   uint16_t* x;
   Addend addend;
-  uint16_t* tap;  // or null
+  uint16_t* tap;  // or null; of row 0, rows tap_stride apart
   const float* weight;
   uint16_t* out;  // or null: no norm
-  int64_t n_rows, width;
+  int64_t n_rows, width, tap_stride;
   float eps;
 };
 
+// A run of the row with what is added to it, stored where that changes it.
+__device__ __forceinline__ Run add_to_run(const AddCall& c, int64_t t, int64_t first) {
+  uint16_t* row = c.x + t * c.width;
+  Run run = load_run(row, first, c.width);
+  float sums[kRun];
+  if (c.addend.y != nullptr) expert_sums(c.addend, t, first, c.width, sums);
+  if (c.addend.add != nullptr) {
+    const Run add = load_run(c.addend.add + t * c.width, first, c.width);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) + f32_of(add.v[i]));
+  }
+  if (c.addend.y != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) + rounded_to_bf16(sums[i]));
+  }
+  if (c.addend.add != nullptr || c.addend.y != nullptr) store_run(run, row, first, c.width);
+  if (c.tap != nullptr) store_run(run, c.tap + t * c.tap_stride, first, c.width);
+  return run;
+}
+
 // A thread reads again only what it wrote itself.
 __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
+  const Factors factors(c.out != nullptr ? c.weight : nullptr, c.width);
   wait_for_inputs();
-  __shared__ RowExperts experts;
-  const bool is_changed = c.addend.add != nullptr || c.addend.y != nullptr;
   for (int64_t t = blockIdx.x; t < c.n_rows; t += gridDim.x) {
-    if (c.addend.y != nullptr) {
-      __syncthreads();  // the row before has been summed
-      load_experts(c.addend, t, experts);
-      __syncthreads();
-    }
-    uint16_t* row = c.x + t * c.width;
     float squares = 0;
-    for (int64_t first = threadIdx.x; first < c.width; first += kBatch * kThreads) {
-      float value[kBatch], add[kBatch], sums[kBatch];
+    Run kept[kKept] = {};
+    int64_t first = threadIdx.x * kRun;
 #pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        const int64_t i = min(first + k * kThreads, c.width - 1);
-        value[k] = f32_of(row[i]);
-        add[k] = c.addend.add != nullptr ? f32_of(c.addend.add[t * c.width + i]) : 0.0f;
-      }
-      if (c.addend.y != nullptr) expert_sums(c.addend, experts, t, first, c.width, sums);
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        const int64_t i = first + k * kThreads;
-        if (i >= c.width) break;
-        if (c.addend.add != nullptr) value[k] += add[k];
-        if (c.addend.y != nullptr) value[k] += rounded_to_bf16(sums[k]);
-        const uint16_t stored = bf16_of(value[k]);
-        if (is_changed) row[i] = stored;
-        if (c.tap != nullptr) c.tap[t * c.width + i] = stored;
-        squares = fmaf(f32_of(stored), f32_of(stored), squares);
-      }
+    for (int k = 0; k < kKept; ++k, first += kThreads * kRun) {
+      if (first >= c.width) continue;
+      kept[k] = add_to_run(c, t, first);
+      add_squares(kept[k], squares);
     }
-    if (c.out != nullptr) normalize(row, c.weight, squares, c.width, c.eps, c.out + t * c.width);
+    for (; first < c.width; first += kThreads * kRun) add_squares(add_to_run(c, t, first), squares);
+    if (c.out != nullptr)
+      normalize(c.x + t * c.width, kept, factors, c.weight, squares, c.width, c.eps,
+                c.out + t * c.width);
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
     sm80_rms_norm(const uint16_t* x, const float* weight, const int32_t* rows, uint16_t* out,
                   int64_t n_out, int64_t width, float eps) {
+  const Factors factors(weight, width);
   wait_for_inputs();
   for (int64_t j = blockIdx.x; j < n_out; j += gridDim.x) {
     const uint16_t* row = x + rows[j] * width;
     float squares = 0;
-    for (int64_t i = threadIdx.x; i < width; i += kThreads)
-      squares = fmaf(f32_of(row[i]), f32_of(row[i]), squares);
-    normalize(row, weight, squares, width, eps, out + j * width);
+    Run kept[kKept] = {};
+    int64_t first = threadIdx.x * kRun;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k, first += kThreads * kRun) {
+      if (first >= width) continue;
+      kept[k] = load_run(row, first, width);
+      add_squares(kept[k], squares);
+    }
+    for (; first < width; first += kThreads * kRun)
+      add_squares(load_run(row, first, width), squares);
+    normalize(row, kept, factors, weight, squares, width, eps, out + j * width);
   }
 }
 
@@ -182,9 +238,11 @@ void add_rms_norm_cuda(const AddRmsNorm& op, CudaContext& context) {
     call.addend.n_chosen = sum.ids.dim(1);
     call.addend.n_slots = sum.y.dim(1);
     call.addend.n_experts = sum.n_experts;
-    ROOST_CHECK(call.addend.n_chosen <= kChosenMax);
   }
-  call.tap = bf16_data(op.tap);
+  if (op.tap.exists()) {
+    call.tap = bf16_data(op.tap) + op.tap_first;
+    call.tap_stride = op.tap.dim(1);
+  }
   call.weight = f32_data(op.weight);
   if (!has_rows) call.out = bf16_data(op.out);
   call.n_rows = op.x.dim(0);

@@ -31,7 +31,7 @@ void add_rms_norm_reference(const AddRmsNorm& op, const ReferenceRules& rules) {
       if (op.add.exists()) op.x.set(at, op.x.get(at) + op.add.get(at));
       if (op.experts.y.exists())
         op.x.set(at, op.x.get(at) + rounded(rules, expert_sum(op.experts, t, i)));
-      if (op.tap.exists()) op.tap.set(at, op.x.get(at));
+      if (op.tap.exists()) op.tap.set(t * op.tap.dim(1) + op.tap_first + i, op.x.get(at));
     }
   }
   if (!op.out.exists()) return;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "ops/checks.h"
+#include "ops/kv_codes.h"
 
 namespace roost {
 
@@ -16,8 +17,8 @@ void check(const Attention& op) {
   ROOST_CHECK(dim >= 16 && dim % 16 == 0 && dim <= Attention::kHeadDimMax && op.scale > 0);
   ROOST_CHECK(has_activation(op.q, {n_rows, n_heads, dim}));
   ROOST_CHECK(has_activation(op.q_gate, {n_rows, n_heads, 2 * dim}));
-  ROOST_CHECK(has_activation(op.k_pages, {n_pages, kv_heads, kPageTokens, dim}));
-  ROOST_CHECK(has_activation(op.v_pages, {n_pages, kv_heads, kPageTokens, dim}));
+  ROOST_CHECK(are_kv_pages(op.k_pages, op.v_pages, op.k_scales, op.v_scales,
+                           {n_pages, kv_heads, kPageTokens, dim}));
   ROOST_CHECK(has_activation(op.out, {n_rows, n_heads * dim}));
   for (const RowSpan& span : op.spans) {
     const int64_t n_tokens = int64_t{span.first_index} + span.n_rows;

@@ -27,6 +27,8 @@ inline int32_t keys_per_split(int32_t p) {
 //   q_gate   [T, nh, 2·D]          activation; the gate is the second half of each head
 //   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read from here
 //   too out      [T, nh·D]             activation
+// Pages of codes (ops/kv_codes.h): K_t = code·ks_t and V_t = code·vs_t. Scales act outside the
+// products: ks_t on the score, and O takes r(2^(s - m)·vs_t)·code, while l takes P as above.
 //
 // Rounding: P, o, out once to the activation type; scores, sums and O in f32.
 // Bound: |o - exact| <= 2^-7·Σ P|V|/ΣP + (D·(1 + A) + p/8 + 512)·2^-23·max|V| with
@@ -38,9 +40,11 @@ struct Attention {
   static constexpr int64_t kGroupHeadsMax = 64;   // nh/nkv
   static constexpr int64_t kTokensMax = 1 << 18;  // of a sequence: at most 64 splits a row
 
-  Tensor q, q_gate, k_pages, v_pages, out;
+  Tensor q, q_gate, k_pages, v_pages, k_scales, v_scales, out;
   std::span<const RowSpan> spans;
   float scale = 0;  // D^-1/2
+
+  bool has_codes() const { return k_scales.exists(); }
 };
 
 void check(const Attention& op);  // shapes and types as above; a violation is a bug

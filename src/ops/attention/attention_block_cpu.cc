@@ -1,4 +1,5 @@
 // Kernels of attention_block_cpu.h, one source for every instruction set.
+// long: the passes over a tile share its panels, for pages of values and of codes
 //
 // Lanes are queries. Keys and values are widened to f32 a few at a time and broadcast one by one,
 // so that a score is one chain of fused multiply-adds over the dims, an output one chain over the
@@ -80,7 +81,8 @@ V rounded_to_bf16(Lanes d, V v) {
 // of the keys are fetched from memory, kKeys·dim of them from `ahead` on: they are needed next.
 template <size_t kKeys, size_t kVectors>
 void score_keys(size_t dim, const float* HWY_RESTRICT keys, const float* HWY_RESTRICT queries,
-                float factor, const uint16_t* ahead, float* HWY_RESTRICT scores) {
+                const float* HWY_RESTRICT factors, const uint16_t* ahead,
+                float* HWY_RESTRICT scores) {
   const Lanes d;
   const size_t n = hn::Lanes(d);
   V sums[kKeys][kVectors];
@@ -100,7 +102,7 @@ void score_keys(size_t dim, const float* HWY_RESTRICT keys, const float* HWY_RES
   }
   unroll<kKeys>([&](auto j) HWY_ATTR {
     unroll<kVectors>([&](auto v) HWY_ATTR {
-      hn::StoreU(hn::Mul(sums[j][v], hn::Set(d, factor)), d, scores + (j * kVectors + v) * n);
+      hn::StoreU(hn::Mul(sums[j][v], hn::Set(d, factors[j])), d, scores + (j * kVectors + v) * n);
     });
   });
 }
@@ -111,28 +113,47 @@ HWY_INLINE void widen(const uint16_t* HWY_RESTRICT from, size_t n, float* HWY_RE
   for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(load_bf16(d, from + i), d, to + i);
 }
 
+// n codes as f32.
+HWY_INLINE void widen(const int8_t* HWY_RESTRICT from, size_t n, float* HWY_RESTRICT to) {
+  const Lanes d;
+  const hn::Rebind<int8_t, Lanes> d8;
+  const hn::Rebind<int32_t, Lanes> d32;
+  for (size_t i = 0; i < n; i += hn::Lanes(d))
+    hn::StoreU(hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, from + i))), d, to + i);
+}
+
 // A tile: keys [begin, begin + n_keys) of the sequence; all queries see the first n_common.
 struct Tile {
   size_t begin, n_keys, n_common;
-  const uint16_t *keys, *values;  // [64][D] of the page
-  const uint16_t* next_keys;      // of the next tile
+  const uint16_t *keys, *values;           // [64][D] of the page; with codes only for prefetching
+  const uint16_t* next_keys;               // of the next tile
+  const int8_t *key_codes, *value_codes;   // [64][D] and [D][64]; null: there are none
+  const float *key_scales, *value_scales;  // [64]
 };
 
 void score_tile(const AttentionBlock& block, const Tile& tile, const AttentionScratch& scratch) {
   const auto dim = static_cast<size_t>(block.op->q.dim(2));
   const auto n_queries = static_cast<size_t>(block.n_queries());
   const float factor = block.op->scale * 1.44269504088896f;
+  float factors[kTile];
+  for (size_t t = 0; t < kTile; ++t)
+    factors[t] = tile.key_codes && t < tile.n_keys ? factor * tile.key_scales[t] : factor;
   for (size_t first = 0; first < tile.n_keys; first += kKeyStep) {
     const size_t n = HWY_MIN(static_cast<size_t>(kKeyStep), tile.n_keys - first);
-    for (size_t j = 0; j < n; ++j)
-      widen(tile.keys + (first + j) * dim, dim, scratch.keys + j * kKeyStride);
+    for (size_t j = 0; j < n; ++j) {
+      if (tile.key_codes) {
+        widen(tile.key_codes + (first + j) * dim, dim, scratch.keys + j * kKeyStride);
+      } else {
+        widen(tile.keys + (first + j) * dim, dim, scratch.keys + j * kKeyStride);
+      }
+    }
     for_panels(n_queries, [&](auto vectors, size_t lane) HWY_ATTR {
       constexpr size_t kVectors = decltype(vectors)::value, kKeys = kChains / kVectors;
       const size_t width = kVectors * hn::Lanes(Lanes());
       // The last step may run over absent keys: their scores are not looked at.
       for (size_t j = 0; j < n; j += kKeys)
         score_keys<kKeys, kVectors>(
-            dim, scratch.keys + j * kKeyStride, scratch.queries + lane * dim, factor,
+            dim, scratch.keys + j * kKeyStride, scratch.queries + lane * dim, factors + first + j,
             tile.values + (first + j) * dim, scratch.scores + lane * kTile + (first + j) * width);
     });
   }
@@ -157,18 +178,22 @@ void soften(const Tile& tile, size_t lane, float* scores, size_t stride,
   // nothing of the split, its sums become NaN, and merge_sums leaves them out.
   const V factor = exp2(d, hn::Sub(old_maximum, maximum));
   V sum = hn::Mul(hn::LoadU(d, sums.sum + lane), factor);
-  const auto probability = [&](size_t t) HWY_ATTR {
-    return rounded_to_bf16(d, exp2(d, hn::Sub(hn::LoadU(d, at(t)), maximum)));
+  const auto numerator = [&](size_t t)
+                             HWY_ATTR { return exp2(d, hn::Sub(hn::LoadU(d, at(t)), maximum)); };
+  // What the values are weighed with: codes with their scale in it.
+  const auto weight = [&](size_t t, V e, V p) HWY_ATTR {
+    if (tile.value_codes == nullptr) return p;
+    return rounded_to_bf16(d, hn::Mul(e, hn::Set(d, tile.value_scales[t])));
   };
   for (size_t t = 0; t < tile.n_common; ++t) {
-    const V p = probability(t);
+    const V e = numerator(t), p = rounded_to_bf16(d, e);
     sum = hn::Add(sum, p);
-    hn::StoreU(p, d, at(t));
+    hn::StoreU(weight(t, e, p), d, at(t));
   }
   for (size_t t = tile.n_common; t < tile.n_keys; ++t) {
-    const V p = hn::IfThenElseZero(sees(t), probability(t));
+    const V e = numerator(t), p = hn::IfThenElseZero(sees(t), rounded_to_bf16(d, e));
     sum = hn::Add(sum, p);
-    hn::StoreU(p, d, at(t));
+    hn::StoreU(weight(t, e, p), d, at(t));
   }
   hn::StoreU(maximum, d, sums.maximum + lane);
   hn::StoreU(sum, d, sums.sum + lane);
@@ -224,8 +249,13 @@ void weigh_tile(const AttentionBlock& block, const Tile& tile, const AttentionSc
   const auto dim = static_cast<size_t>(block.op->q.dim(2));
   const auto n_queries = static_cast<size_t>(block.n_queries());
   for (size_t first = 0; first < dim; first += kKeyStep) {
-    for (size_t t = 0; t < tile.n_keys; ++t)
+    for (size_t t = 0; t < tile.n_keys && tile.value_codes == nullptr; ++t)
       widen(tile.values + t * dim + first, kKeyStep, scratch.values + t * kKeyStep);
+    for (size_t i = 0; i < kKeyStep && tile.value_codes != nullptr; ++i) {
+      const int8_t* codes = tile.value_codes + (first + i) * kTile;
+      for (size_t t = 0; t < tile.n_keys; ++t)
+        scratch.values[t * kKeyStep + i] = static_cast<float>(codes[t]);
+    }
     for_panels(n_queries, [&](auto vectors, size_t lane) HWY_ATTR {
       constexpr size_t kVectors = decltype(vectors)::value, kDims = kChains / kVectors;
       const size_t width = kVectors * hn::Lanes(Lanes());
@@ -273,21 +303,32 @@ void sum_keys(const AttentionBlock& block, int64_t split, const AttentionScratch
   const size_t end =
       HWY_MIN(first + static_cast<size_t>(block.split_size()), static_cast<size_t>(block.n_keys()));
   const auto kv_heads = static_cast<size_t>(block.op->k_pages.dim(1));
+  // Of the page that holds the token: its tokens of this head.
   const auto place = [&](size_t token) {
     const auto page = static_cast<size_t>(block.span->page_table[token / kTile]);
-    return (page * kv_heads + static_cast<size_t>(block.kv_head)) * kTile * dim;
+    return (page * kv_heads + static_cast<size_t>(block.kv_head)) * kTile;
   };
-  const auto* keys = block.op->k_pages.as<uint16_t>();
-  const auto* values = block.op->v_pages.as<uint16_t>();
+  const Attention& op = *block.op;
+  const size_t token_bytes = dim * size_of(op.k_pages.dtype);
+  const auto in = [&](const Tensor& pages, size_t token) {
+    return pages.data + place(token) * token_bytes;
+  };
   for (size_t begin = first; begin < end; begin += kTile) {
     const size_t n_keys = HWY_MIN(kTile, end - begin);
     const size_t n_common = common_end > begin ? HWY_MIN(n_keys, common_end - begin) : 0;
-    const Tile tile = {.begin = begin,
-                       .n_keys = n_keys,
-                       .n_common = n_common,
-                       .keys = keys + place(begin),
-                       .values = values + place(begin),
-                       .next_keys = keys + place(HWY_MIN(begin + kTile, end - 1))};
+    Tile tile = {
+        .begin = begin,
+        .n_keys = n_keys,
+        .n_common = n_common,
+        .keys = reinterpret_cast<uint16_t*>(in(op.k_pages, begin)),
+        .values = reinterpret_cast<uint16_t*>(in(op.v_pages, begin)),
+        .next_keys = reinterpret_cast<uint16_t*>(in(op.k_pages, HWY_MIN(begin + kTile, end - 1)))};
+    if (op.has_codes()) {
+      tile.key_codes = reinterpret_cast<int8_t*>(in(op.k_pages, begin));
+      tile.value_codes = reinterpret_cast<int8_t*>(in(op.v_pages, begin));
+      tile.key_scales = op.k_scales.as<float>() + place(begin);
+      tile.value_scales = op.v_scales.as<float>() + place(begin);
+    }
     score_tile(block, tile, scratch);
     for (size_t lane = 0; lane < n_lanes; lane += step) {
       const Column column = column_of(lane, kTile, n_queries);

@@ -7,6 +7,7 @@
 
 #include "device/cuda/copy.cuh"
 #include "device/cuda/mma.cuh"
+#include "ops/attention/attention_many.cuh"
 #include "ops/launch.cuh"
 
 namespace roost {
@@ -19,21 +20,6 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kHeads = 16;  // of one product; absent ones are zeros
 constexpr int kScoreStride = kPageTokens + 4;
 constexpr int kWeightStride = kPageTokens + 8;  // in bf16: fragments of 8 rows meet no bank twice
-
-struct RowPlace {
-  int32_t row, position, first_page, n_splits;  // pages from pages[first_page]
-};
-
-struct AttentionCall {
-  const uint16_t *q, *q_gate, *k_pages, *v_pages;
-  uint16_t* out;
-  float* partials;  // [rows, splits, heads][D + 2]: O, maximum, sum
-  const RowPlace* rows;
-  const int32_t* pages;
-  int64_t n_rows, first_item;
-  int n_heads, kv_heads, dim, n_splits_max, n_head_tiles;
-  float score_scale;  // scale · log2(e)
-};
 
 // Dynamic shared memory, by rows that are 8 values longer than D: fragments meet no bank twice.
 struct Shared {
@@ -210,10 +196,7 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
   load_rows(c.q + (place.row * int64_t(c.n_heads) + head) * c.dim, n_live, kHeads, c.dim, s.q);
   if (threadIdx.x < kHeads) s.maximum[threadIdx.x] = -INFINITY;
   Totals<kTiles> totals = {};
-  const int per_split = place.position < 32'768    ? 512
-                        : place.position < 65'536  ? 1'024
-                        : place.position < 131'072 ? 2'048
-                                                   : 4'096;
+  const int per_split = keys_per_split_of(place.position);
   // A split behind the row's last has no keys; its partial is never read.
   const int end = min((split + 1) * per_split, place.position + 1);
   const auto place_of = [&](int key) {
@@ -289,8 +272,11 @@ void launch_splits(AttentionCall call, CudaContext& context) {
   }
 }
 
-void launch(const AttentionCall& call, CudaContext& context) {
-  if (call.dim <= 64) {
+// rows: of the call, on the host.
+void launch(const AttentionCall& call, std::span<const RowPlace> rows, CudaContext& context) {
+  if (takes_attention_many(call)) {
+    attention_many_cuda(call, rows, context);
+  } else if (call.dim <= 64) {
     launch_splits<2>(call, context);
   } else if (call.dim <= 256) {
     launch_splits<8>(call, context);
@@ -352,7 +338,7 @@ void attention_cuda(const Attention& op, CudaContext& context) {
   for (size_t begin = 0; begin < rows.size(); begin += n_together) {
     call.rows = places + begin;
     call.n_rows = static_cast<int64_t>(std::min(n_together, rows.size() - begin));
-    launch(call, context);
+    launch(call, std::span(rows).subspan(begin, static_cast<size_t>(call.n_rows)), context);
   }
 }
 

@@ -29,10 +29,16 @@ struct Place {
   const int32_t* page_table;
 };
 
+// Of the page's KV head and slot.
 int64_t slot_at(const Attention& op, const Place& place, int64_t token) {
   const int64_t page = place.page_table[token / kPageTokens];
-  return ((page * op.k_pages.dim(1) + place.kv_head) * kPageTokens + token % kPageTokens) *
-         op.q.dim(2);
+  return (page * op.k_pages.dim(1) + place.kv_head) * kPageTokens + token % kPageTokens;
+}
+
+double value_at(const Attention& op, int64_t slot, int64_t i) {
+  const int64_t dim = op.q.dim(2);
+  if (!op.has_codes()) return op.v_pages.get(slot * dim + i);
+  return op.v_pages.get((slot / kPageTokens * dim + i) * kPageTokens + slot % kPageTokens);
 }
 
 void add_tile(const Attention& op, const ReferenceRules& rules, const Place& place, int64_t begin,
@@ -43,17 +49,20 @@ void add_tile(const Attention& op, const ReferenceRules& rules, const Place& pla
   for (int64_t token = begin; token < end; ++token) {
     const int64_t at = slot_at(op, place, token);
     double dot = 0;
-    for (int64_t i = 0; i < dim; ++i) dot += op.q.get(q_at + i) * op.k_pages.get(at + i);
+    for (int64_t i = 0; i < dim; ++i) dot += op.q.get(q_at + i) * op.k_pages.get(at * dim + i);
+    if (op.has_codes()) dot *= op.k_scales.get(at);
     scores.push_back(dot * op.scale * 1.4426950408889634);
   }
   total.raise(std::max(total.maximum, *std::max_element(scores.begin(), scores.end())));
   for (int64_t token = begin; token < end; ++token) {
     const double score = scores[static_cast<size_t>(token - begin)];
-    const double weight = rounded(rules, std::exp2(score - total.maximum));
+    const double probability = std::exp2(score - total.maximum);
     const int64_t at = slot_at(op, place, token);
-    total.sum += weight;
+    total.sum += rounded(rules, probability);
+    const double weight =
+        rounded(rules, op.has_codes() ? probability * op.v_scales.get(at) : probability);
     for (int64_t i = 0; i < dim; ++i)
-      total.output[static_cast<size_t>(i)] += weight * op.v_pages.get(at + i);
+      total.output[static_cast<size_t>(i)] += weight * value_at(op, at, i);
   }
 }
 

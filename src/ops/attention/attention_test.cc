@@ -24,8 +24,11 @@ struct Case {
   std::string name;
   int64_t n_heads, kv_heads, dim, n_pages;
   std::vector<Place> places;
-  Values q, q_gate, k_pages, v_pages;
+  Values q, q_gate, k_pages, v_pages;  // of codes: what they stand for
   float scale;
+  Values k_codes, v_codes, k_scales, v_scales;  // empty: there are none
+
+  bool has_codes() const { return !k_scales.empty(); }
 
   int64_t n_rows() const {
     int64_t n = 0;
@@ -43,13 +46,22 @@ Attention arrange(const Case& c, Memory& memory) {
     spans.push_back({first_row, place.n_rows, place.first_index, memory.list(place.pages).data()});
     first_row += place.n_rows;
   }
-  return {.q = memory.input(DType::kBF16, {n_rows, c.n_heads, c.dim}, c.q),
-          .q_gate = memory.input(DType::kBF16, {n_rows, c.n_heads, 2 * c.dim}, c.q_gate),
-          .k_pages = memory.input(DType::kBF16, pages, c.k_pages),
-          .v_pages = memory.input(DType::kBF16, pages, c.v_pages),
-          .out = memory.output(DType::kBF16, {n_rows, c.n_heads * c.dim}),
-          .spans = memory.list(spans),
-          .scale = c.scale};
+  Attention op{.q = memory.input(DType::kBF16, {n_rows, c.n_heads, c.dim}, c.q),
+               .q_gate = memory.input(DType::kBF16, {n_rows, c.n_heads, 2 * c.dim}, c.q_gate),
+               .out = memory.output(DType::kBF16, {n_rows, c.n_heads * c.dim}),
+               .spans = memory.list(spans),
+               .scale = c.scale};
+  if (c.has_codes()) {
+    const Shape scales = {c.n_pages, c.kv_heads, kPageTokens};
+    op.k_pages = memory.input(DType::kI8, pages, c.k_codes);
+    op.v_pages = memory.input(DType::kI8, {c.n_pages, c.kv_heads, c.dim, kPageTokens}, c.v_codes);
+    op.k_scales = memory.input(DType::kF32, scales, c.k_scales);
+    op.v_scales = memory.input(DType::kF32, scales, c.v_scales);
+  } else {
+    op.k_pages = memory.input(DType::kBF16, pages, c.k_pages);
+    op.v_pages = memory.input(DType::kBF16, pages, c.v_pages);
+  }
+  return op;
 }
 
 // What the bound of one row and head is made of.
@@ -203,6 +215,32 @@ Case make_case(int64_t n_heads, int64_t kv_heads, int64_t dim, Fill fill, std::v
   return c;
 }
 
+// The case with codes of its pages, which then hold what the codes stand for.
+Case coded(Case c) {
+  const auto n_slots = c.k_pages.size() / static_cast<size_t>(c.dim);
+  const auto dim = static_cast<size_t>(c.dim);
+  c.name += ", codes";
+  c.k_scales.assign(n_slots, NAN), c.v_scales.assign(n_slots, NAN);
+  c.k_codes.assign(c.k_pages.size(), 77), c.v_codes = c.k_codes;
+  for (size_t slot = 0; slot < n_slots; ++slot) {
+    for (const bool is_key : {true, false}) {
+      double* values = (is_key ? c.k_pages : c.v_pages).data() + slot * dim;
+      if (std::isnan(values[0])) continue;
+      double largest = 0;
+      for (size_t i = 0; i < dim; ++i) largest = std::max(largest, std::abs(values[i]));
+      const double scale = static_cast<float>(largest / 127);
+      (is_key ? c.k_scales : c.v_scales)[slot] = scale;
+      for (size_t i = 0; i < dim; ++i) {
+        const double code = scale > 0 ? std::nearbyint(values[i] / scale) : 0;
+        const size_t transposed = (slot / kPageTokens * dim + i) * kPageTokens + slot % kPageTokens;
+        (is_key ? c.k_codes[slot * dim + i] : c.v_codes[transposed]) = code;
+        values[i] = code * scale;
+      }
+    }
+  }
+  return c;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   uint64_t seed = 1;
@@ -212,6 +250,14 @@ std::vector<Case> cases() {
     all.push_back(make_case(8, 4, 48, fill, {{127, 3, {}}, {0, 1, {}}}, seed += 100));
     all.push_back(make_case(12, 2, 32, fill, {{509, 6, {}}}, seed += 100));
   }
+#ifndef ROOST_CONTRACT_CUDA  // a card has no kernel for codes
+  for (const Fill fill : kFills) {
+    all.push_back(coded(make_case(6, 1, 64, fill, {{62, 4, {}}}, seed += 100)));
+    all.push_back(coded(make_case(8, 4, 48, fill, {{127, 3, {}}, {0, 1, {}}}, seed += 100)));
+    all.push_back(coded(make_case(12, 2, 32, fill, {{509, 6, {}}}, seed += 100)));
+  }
+  all.push_back(coded(make_case(16, 1, 256, Fill::kNormal, {{60, 6, {}}}, seed += 100)));
+#endif
   all.push_back(make_case(16, 1, 256, Fill::kNormal, {{60, 6, {}}}, seed += 100));
   all.push_back(make_case(16, 2, 256, Fill::kNormal, {{511, 2, {}}, {3, 1, {}}}, seed += 100));
   all.push_back(make_case(2, 1, 16, Fill::kNormal, {{32'766, 4, {}}}, seed += 100));
@@ -241,6 +287,19 @@ std::vector<Fault<Attention, Case>> faults() {
        [](Case& c) {
          const auto by = c.kv_heads > 1 ? c.dim * kPageTokens : 0;
          std::rotate(c.v_pages.begin(), c.v_pages.begin() + by, c.v_pages.end());
+       }},
+      {"scale of the next token",
+       [](Case& c) {
+         if (c.has_codes())
+           std::rotate(c.k_scales.begin(), c.k_scales.begin() + 1, c.k_scales.end());
+       }},
+      {"codes of values not transposed",
+       [](Case& c) {
+         if (c.has_codes()) c.v_codes = c.k_codes;
+       }},
+      {"scale of the values left out",
+       [](Case& c) {
+         for (double& s : c.v_scales) s = std::isnan(s) ? s : 1;
        }},
       {"mask one key short",
        [](Case& c) { c.places[0].first_index -= c.places[0].first_index > 0; }},
@@ -358,6 +417,18 @@ TEST_F(AttentionTest, keeps_a_bad_row_out_of_the_rows_before_it) {
 }
 
 #ifndef ROOST_CONTRACT_CUDA
+TEST_F(AttentionTest, gives_a_prompt_over_codes_the_same_bits_cut_anywhere) {
+  const Case whole = coded(make_case(6, 2, 32, Fill::kNormal, {{500, 80, {}}}, 7));
+  const std::vector<uint16_t> want = outputs(whole);
+  for (const int32_t chunk : {1, 7, 64}) {
+    Case cut = whole;
+    cut.places.clear();
+    for (int32_t at = 0; at < 80; at += chunk)
+      cut.places.push_back({500 + at, std::min(chunk, 80 - at), whole.places[0].pages});
+    EXPECT_EQ(outputs(cut, 1), want) << chunk;
+  }
+}
+
 TEST_F(AttentionTest, plans_its_workspace) {
   CpuMachine small(2, attention_workspace_bytes(64, 2, 40, 2));
   const Backend<Attention> backend = small.backend(attention_cpu);

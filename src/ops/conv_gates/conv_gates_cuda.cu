@@ -1,5 +1,6 @@
 // The CUDA kernels of conv_gates: key heads (a warp each), value channels, gates, and at last the
 // rows that stay: tail and row store.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,6 +13,7 @@ using namespace cuda;
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
+constexpr int64_t kRunRows = 256;  // from here on a thread takes several rows
 
 // Packed row p of span `span`.
 struct PackedRow {
@@ -30,6 +32,7 @@ struct ConvCall {
   int64_t n_spans, n_rows, n_channels, n_kept_max;
   int key_heads, key_dim, value_heads, value_dim;
   float query_scale;  // Dk^-1/2
+  bool keeps;  // every span is one new row, which stays in the tail: who convolves it keeps it
 };
 
 // Packed row p >= 0 of a span: the first n_replay lie in the row store, the others in the step.
@@ -46,15 +49,36 @@ __device__ __forceinline__ uint16_t raw_at(const ConvCall& c, const DeltaSpan& s
   return packed_at<uint16_t>(span, p, channel, c.n_channels, c.qkv, c.store_qkv, c.n_kept_max);
 }
 
+// What one output of the convolution is made of; loads of several are on their way together.
+struct Taps {
+  uint16_t raw[4];
+  float4 weight;
+};
+
+__device__ __forceinline__ Taps load_taps(const ConvCall& c, const DeltaSpan& span, int64_t p,
+                                          int64_t channel) {
+  Taps taps;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) taps.raw[i] = raw_at(c, span, p - 3 + i, channel);
+  taps.weight = *reinterpret_cast<const float4*>(c.conv_weight + channel * 4);
+  return taps;
+}
+
 // A channel behind convolution and activation, rounded.
-__device__ __forceinline__ uint16_t convolved(const ConvCall& c, const DeltaSpan& span, int64_t p,
-                                              int64_t channel) {
+__device__ __forceinline__ uint16_t convolved(const Taps& t) {
+  const float weight[4] = {t.weight.x, t.weight.y, t.weight.z, t.weight.w};
   float sum = 0;
 #pragma unroll
-  for (int tap = 0; tap < 4; ++tap)
-    sum =
-        fmaf(c.conv_weight[channel * 4 + tap], f32_of(raw_at(c, span, p - 3 + tap, channel)), sum);
+  for (int i = 0; i < 4; ++i) sum = fmaf(weight[i], f32_of(t.raw[i]), sum);
   return bf16_of(silu_f32(sum));
+}
+
+// The tail behind a span's only row. Nobody else reads the channel.
+__device__ __forceinline__ void keep_only_row(const ConvCall& c, const DeltaSpan& span,
+                                              const Taps& taps, int64_t channel) {
+  uint16_t* tail = c.tail + span.slot * int64_t(3) * c.n_channels + channel;
+#pragma unroll
+  for (int r = 0; r < 3; ++r) tail[r * c.n_channels] = taps.raw[r + 1];
 }
 
 // A run of kRun packed rows: where each lies. Rows of one sequence that follow each other share the
@@ -106,14 +130,24 @@ __device__ __forceinline__ void convolve_keys(const ConvCall& c, int64_t block) 
   const DeltaSpan span = c.spans[row.span];
   const int64_t head = item % c.key_heads, q_first = head * c.key_dim;
   const int64_t k_first = (c.key_heads + head) * int64_t(c.key_dim);
+  Taps q_taps[kDims], k_taps[kDims];
+#pragma unroll
+  for (int d = 0; d < kDims; ++d) {
+    const int i = min(32 * d + lane, c.key_dim - 1);
+    q_taps[d] = load_taps(c, span, row.p, q_first + i);
+    k_taps[d] = load_taps(c, span, row.p, k_first + i);
+  }
   float q[kDims], k[kDims], q_squares = 0, k_squares = 0;
 #pragma unroll
   for (int d = 0; d < kDims; ++d) {
     const int i = 32 * d + lane;
-    q[d] = i < c.key_dim ? f32_of(convolved(c, span, row.p, q_first + i)) : 0.0f;
-    k[d] = i < c.key_dim ? f32_of(convolved(c, span, row.p, k_first + i)) : 0.0f;
+    q[d] = i < c.key_dim ? f32_of(convolved(q_taps[d])) : 0.0f;
+    k[d] = i < c.key_dim ? f32_of(convolved(k_taps[d])) : 0.0f;
     q_squares = fmaf(q[d], q[d], q_squares);
     k_squares = fmaf(k[d], k[d], k_squares);
+    if (!c.keeps || i >= c.key_dim) continue;
+    keep_only_row(c, span, q_taps[d], q_first + i);
+    keep_only_row(c, span, k_taps[d], k_first + i);
   }
   const float q_scale = inverse_sqrt_f32(warp_sum(q_squares) + 1e-6f) * c.query_scale;
   const float k_scale = inverse_sqrt_f32(warp_sum(k_squares) + 1e-6f);
@@ -139,9 +173,17 @@ __device__ __forceinline__ void convolve_values(const ConvCall& c, int64_t block
   const int64_t item = block * kThreads + threadIdx.x, i = item % width;
   const int64_t first_row = item / width * kRun;
   if (first_row >= c.n_rows) return;
-  RowRun<kRun> run(c, first_row);
-  run.for_each(c, first + i,
-               [&](int64_t packed, uint16_t value) { c.v[packed * width + i] = value; });
+  if constexpr (kRun == 1) {
+    const PackedRow row = c.rows[first_row];
+    const DeltaSpan span = c.spans[row.span];
+    const Taps taps = load_taps(c, span, row.p, first + i);
+    c.v[(span.first_packed + row.p) * width + i] = convolved(taps);
+    if (c.keeps) keep_only_row(c, span, taps, first + i);
+  } else {
+    RowRun<kRun> run(c, first_row);
+    run.for_each(c, first + i,
+                 [&](int64_t packed, uint16_t value) { c.v[packed * width + i] = value; });
+  }
 }
 
 __device__ __forceinline__ void make_gates(const ConvCall& c, int64_t block) {
@@ -262,14 +304,21 @@ void conv_gates_cuda(const ConvGates& op, CudaContext& context) {
   call.rows = context.push(std::span<const PackedRow>(rows));
   call.n_spans = static_cast<int64_t>(op.spans.size());
   call.n_rows = static_cast<int64_t>(rows.size());
+  call.keeps = call.n_rows < kRunRows && std::all_of(
+                                             op.spans.begin(), op.spans.end(),
+                                             [](const DeltaSpan& span) {
+                                               return span.n_replay == 0 && span.n_new == 1 &&
+                                                      span.store_after == 1;
+                                             });
   if (call.n_rows > 0) {
     // With many rows a thread takes several, which share most of what they read.
-    if (call.n_rows < 256) {
+    if (call.n_rows < kRunRows) {
       launch_rows<1>(call, context);
     } else {
       launch_rows<8>(call, context);
     }
   }
+  if (call.keeps) return;
   const int64_t n_columns = call.n_channels + call.value_heads;
   launch_kernel(context, sm80_keep_rows,
                 grid_for_threads(context, call.n_spans * n_columns, kThreads), kThreads, 0, call);

@@ -1,113 +1,13 @@
 // The CUDA kernels of gated_delta: the recurrence with the state in registers, then the gated norm.
+#include <algorithm>
 #include <vector>
 
-#include "ops/launch.cuh"
+#include "ops/gated_delta/gated_delta_rows.cuh"
 
 namespace roost {
 namespace {
 
 using namespace cuda;
-
-constexpr int kThreads = 128;
-constexpr int kLanes = 4;                    // threads of one value column
-constexpr int kColumns = kThreads / kLanes;  // value columns of a block
-constexpr int kStagedRows = 8;               // rows whose inputs lie in shared memory at a time
-
-struct DeltaCall {
-  const uint16_t *q, *k, *v;
-  const float *kq, *beta, *decay;
-  float* state;
-  uint16_t* out;
-  const DeltaSpan* spans;
-  int64_t n_spans;
-  int key_heads, value_heads, key_dim, value_dim;
-};
-
-// Rows staged for the block: keys and queries in f32, a lane's kKeys dims apart by kKeys + 4, so
-// that the four lanes of a column read 16 bytes each and meet no bank twice.
-template <int kKeys>
-struct Staged {
-  static constexpr int kStride = kKeys + 4;
-  alignas(16) float q[kStagedRows][kLanes * kStride], k[kStagedRows][kLanes * kStride];
-  float v[kStagedRows][kColumns];
-  float kq[kStagedRows], beta[kStagedRows], decay[kStagedRows];
-};
-
-// The next rows, on their way from memory while the staged ones are computed.
-template <int kKeys>
-struct Fetched {
-  static constexpr int kRuns = kStagedRows * kLanes * kKeys / 8 / kThreads;  // of 8 dims
-  static_assert(kRuns >= 1);
-  uint4 q[kRuns], k[kRuns];
-  uint16_t v[kStagedRows * kColumns / kThreads];
-  float kq, beta, decay;
-};
-
-// Dims of whole runs of 16 bytes; narrower heads are staged without fetching ahead.
-template <int kKeys>
-__device__ __forceinline__ bool is_wide(const DeltaCall& c) {
-  return kKeys >= 32 && c.key_dim == kLanes * kKeys &&
-         ((reinterpret_cast<uintptr_t>(c.q) | reinterpret_cast<uintptr_t>(c.k)) & 15) == 0;
-}
-
-template <int kKeys>
-__device__ __forceinline__ void fetch_rows(const DeltaCall& c, int64_t first, int n, int64_t head,
-                                           int64_t first_column, Fetched<kKeys>& to) {
-  const int64_t key_head = head / (c.value_heads / c.key_heads);
-#pragma unroll
-  for (int i = 0; i < Fetched<kKeys>::kRuns; ++i) {
-    const int run = threadIdx.x + i * kThreads, r = run / (kLanes * kKeys / 8);
-    if (r >= n) continue;
-    const int64_t from =
-        ((first + r) * c.key_heads + key_head) * c.key_dim + run % (kLanes * kKeys / 8) * 8;
-    to.q[i] = *reinterpret_cast<const uint4*>(c.q + from);
-    to.k[i] = *reinterpret_cast<const uint4*>(c.k + from);
-  }
-#pragma unroll
-  for (int i = 0; i < kStagedRows * kColumns / kThreads; ++i) {
-    const int r = threadIdx.x / kColumns + i * (kThreads / kColumns);
-    const int64_t col = first_column + threadIdx.x % kColumns;
-    to.v[i] = r < n && col < c.value_dim
-                  ? c.v[((first + r) * c.value_heads + head) * c.value_dim + col]
-                  : uint16_t(0);
-  }
-  if (int(threadIdx.x) >= n) return;
-  const int64_t row = first + threadIdx.x;
-  to.kq = c.kq[row * c.key_heads + key_head];
-  to.beta = c.beta[row * c.value_heads + head];
-  to.decay = c.decay[row * c.value_heads + head];
-}
-
-__device__ __forceinline__ void store_f32(const uint4& bf16, float* to) {
-  const uint32_t words[4] = {bf16.x, bf16.y, bf16.z, bf16.w};
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    reinterpret_cast<float4*>(to)[i] =
-        make_float4(f32_of(uint16_t(words[2 * i])), f32_of(uint16_t(words[2 * i] >> 16)),
-                    f32_of(uint16_t(words[2 * i + 1])), f32_of(uint16_t(words[2 * i + 1] >> 16)));
-}
-
-template <int kKeys>
-__device__ __forceinline__ void stage_fetched(const Fetched<kKeys>& from, int n,
-                                              Staged<kKeys>& staged) {
-#pragma unroll
-  for (int i = 0; i < Fetched<kKeys>::kRuns; ++i) {
-    const int run = threadIdx.x + i * kThreads, r = run / (kLanes * kKeys / 8);
-    const int dim = run % (kLanes * kKeys / 8) * 8;
-    if (r >= n) continue;
-    const int to = dim / kKeys * Staged<kKeys>::kStride + dim % kKeys;
-    store_f32(from.q[i], &staged.q[r][to]);
-    store_f32(from.k[i], &staged.k[r][to]);
-  }
-#pragma unroll
-  for (int i = 0; i < kStagedRows * kColumns / kThreads; ++i)
-    staged.v[threadIdx.x / kColumns + i * (kThreads / kColumns)][threadIdx.x % kColumns] =
-        f32_of(from.v[i]);
-  if (int(threadIdx.x) >= n) return;
-  staged.kq[threadIdx.x] = from.kq;
-  staged.beta[threadIdx.x] = from.beta;
-  staged.decay[threadIdx.x] = from.decay;
-}
 
 template <int kKeys>
 __device__ __forceinline__ void stage_rows(const DeltaCall& c, int64_t first, int n, int64_t head,
@@ -133,42 +33,10 @@ __device__ __forceinline__ void stage_rows(const DeltaCall& c, int64_t first, in
   }
 }
 
-// One row for one value column; the lanes of the column hold kKeys neighbouring key dims each, and
-// absent dims are zeros, which add exactly nothing. Returns y.
-template <int kKeys>
-__device__ __forceinline__ float recur(const Staged<kKeys>& staged, int r, int column, int lane,
-                                       float (&state)[kKeys]) {
-  const auto* q4 = reinterpret_cast<const float4*>(&staged.q[r][lane * Staged<kKeys>::kStride]);
-  const auto* k4 = reinterpret_cast<const float4*>(&staged.k[r][lane * Staged<kKeys>::kStride]);
-  float m = 0, n = 0, k[kKeys];
-#pragma unroll
-  for (int i = 0; i < kKeys / 4; ++i) {
-    const float4 keys = k4[i], queries = q4[i];
-    k[4 * i] = keys.x, k[4 * i + 1] = keys.y, k[4 * i + 2] = keys.z, k[4 * i + 3] = keys.w;
-    const float q[4] = {queries.x, queries.y, queries.z, queries.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      m = fmaf(state[4 * i + j], k[4 * i + j], m);
-      n = fmaf(state[4 * i + j], q[j], n);
-    }
-  }
-#pragma unroll
-  for (int step = 1; step < kLanes; step *= 2) {
-    m += __shfl_xor_sync(~0u, m, step);
-    n += __shfl_xor_sync(~0u, n, step);
-  }
-  const float decay = staged.decay[r];
-  const float delta = staged.beta[r] * fmaf(-decay, m, staged.v[r][column]);
-#pragma unroll
-  for (int i = 0; i < kKeys; ++i) state[i] = fmaf(k[i], delta, decay * state[i]);
-  return fmaf(decay, n, delta * staged.kq[r]);
-}
-
 // A block runs 32 value columns of one head through a span's rows. y goes to out, rounded; the norm
 // follows in its own kernel. kKeys: a quarter of Dk, rounded up to what is compiled.
 template <int kKeys>
 __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall c) {
-  constexpr int kFetchedKeys = kKeys >= 32 ? kKeys : 32;
   wait_for_inputs();
   __shared__ Staged<kKeys> staged;
   const int lane = threadIdx.x % kLanes, column = threadIdx.x / kLanes;
@@ -182,38 +50,27 @@ __global__ void __launch_bounds__(kThreads) sm80_f32_gated_delta_rows(DeltaCall 
     float* place = c.state + (span.slot * int64_t(c.value_heads) + head) * c.key_dim * c.value_dim +
                    int64_t(lane) * kKeys * c.value_dim + col;
     const int n_dims = min(max(c.key_dim - lane * kKeys, 0), kKeys);
-    float state[kKeys];
+    float state[1][kKeys], y[1];
 #pragma unroll
     for (int i = 0; i < kKeys; ++i)
-      state[i] = is_mine && i < n_dims ? place[int64_t(i) * c.value_dim] : 0.0f;
+      state[0][i] = is_mine && i < n_dims ? place[int64_t(i) * c.value_dim] : 0.0f;
     const int n_packed = span.n_replay + span.n_new;
-    [[maybe_unused]] Fetched<kFetchedKeys> next;
-    const bool fetches = is_wide<kKeys>(c);
-    if (fetches)
-      fetch_rows(c, span.first_packed, min(kStagedRows, n_packed), head, first_column, next);
     for (int begin = 0; begin < n_packed; begin += kStagedRows) {
-      const int n = min(kStagedRows, n_packed - begin), n_left = n_packed - begin - n;
+      const int n = min(kStagedRows, n_packed - begin);
       __syncthreads();  // the rows before have been read
-      if (fetches) {
-        if constexpr (kKeys == kFetchedKeys) stage_fetched(next, n, staged);
-      } else {
-        stage_rows<kKeys>(c, span.first_packed + begin, n, head, first_column, staged);
-      }
+      stage_rows<kKeys>(c, span.first_packed + begin, n, head, first_column, staged);
       __syncthreads();
-      if (fetches && n_left > 0)
-        fetch_rows(c, span.first_packed + begin + n, min(kStagedRows, n_left), head, first_column,
-                   next);
       for (int r = 0; r < n; ++r) {
         const int p = begin + r;
-        const float y = recur<kKeys>(staged, r, column, lane, state);
+        recur(staged, r, column, lane, state, y);
         if (is_mine && lane == 0 && p >= span.n_replay)
           c.out[((span.first_row + p - span.n_replay) * int64_t(c.value_heads) + head) *
                     c.value_dim +
-                col] = bf16_of(y);
+                col] = bf16_of(y[0]);
         if (p + 1 != span.store_after || !is_mine) continue;
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
-          if (i < n_dims) place[int64_t(i) * c.value_dim] = state[i];
+          if (i < n_dims) place[int64_t(i) * c.value_dim] = state[0][i];
         }
       }
     }
@@ -234,7 +91,7 @@ __global__ void sm80_gated_norm(uint16_t* out, const uint16_t* z, const float* w
       squares = fmaf(f32_of(out[at + i]), f32_of(out[at + i]), squares);
     const float scale = inverse_sqrt_f32(warp_sum(squares) / float(dim) + eps);
     for (int i = lane; i < dim; i += 32)
-      out[at + i] = bf16_of(f32_of(out[at + i]) * scale * weight[i] * silu_f32(f32_of(z[at + i])));
+      out[at + i] = normed(f32_of(out[at + i]), scale, weight[i], z[at + i]);
   }
 }
 
@@ -245,24 +102,11 @@ void launch_rows(const DeltaCall& call, CudaContext& context) {
                 grid_of(context, call.n_spans * call.value_heads * n_tiles), kThreads, 0, call);
 }
 
-}  // namespace
-
-void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
-  if (op.spans.empty()) return;
-  DeltaCall call{.q = bf16_data(op.q), .k = bf16_data(op.k), .v = bf16_data(op.v)};
-  call.kq = f32_data(op.kq);
-  call.beta = f32_data(op.beta);
-  call.decay = f32_data(op.decay);
-  call.state = f32_data(op.state);
-  call.out = bf16_data(op.out);
-  call.spans = context.push(op.spans);
-  call.n_spans = static_cast<int64_t>(op.spans.size());
-  call.key_heads = static_cast<int>(op.q.dim(1));
-  call.key_dim = static_cast<int>(op.q.dim(2));
-  call.value_heads = static_cast<int>(op.v.dim(1));
-  call.value_dim = static_cast<int>(op.v.dim(2));
-  // By Dk alone: which dims a lane sums is part of the order of arithmetic.
-  if (call.key_dim <= 16) {
+// The order of arithmetic depends on the dims alone: which dims a lane sums is part of it.
+void launch_rows(const DeltaCall& call, bool makes_norm, CudaContext& context) {
+  if (makes_norm || has_wide_heads(call)) {
+    gated_delta_wide_cuda(call, makes_norm, context);
+  } else if (call.key_dim <= 16) {
     launch_rows<4>(call, context);
   } else if (call.key_dim <= 64) {
     launch_rows<16>(call, context);
@@ -271,6 +115,34 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   } else {
     launch_rows<64>(call, context);
   }
+}
+
+}  // namespace
+
+void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
+  if (op.spans.empty()) return;
+  DeltaCall call{.q = bf16_data(op.q), .k = bf16_data(op.k), .v = bf16_data(op.v)};
+  call.kq = f32_data(op.kq);
+  call.beta = f32_data(op.beta);
+  call.decay = f32_data(op.decay);
+  call.z = bf16_data(op.z);
+  call.norm_weight = f32_data(op.norm_weight);
+  call.eps = op.eps;
+  call.state = f32_data(op.state);
+  call.out = bf16_data(op.out);
+  call.spans = context.push(op.spans);
+  call.n_spans = static_cast<int64_t>(op.spans.size());
+  call.key_heads = static_cast<int>(op.q.dim(1));
+  call.key_dim = static_cast<int>(op.q.dim(2));
+  call.value_heads = static_cast<int>(op.v.dim(1));
+  call.value_dim = static_cast<int>(op.v.dim(2));
+  // Few rows have their norm made at once.
+  const bool makes_norm = has_warpgroup_products() && has_wide_heads(call) &&
+                          std::all_of(op.spans.begin(), op.spans.end(), [](const DeltaSpan& span) {
+                            return span.n_new <= kNormRows;
+                          });
+  launch_rows(call, makes_norm, context);
+  if (makes_norm) return;
   std::vector<int32_t> rows;
   for (const DeltaSpan& span : op.spans) {
     for (int32_t r = 0; r < span.n_new; ++r) rows.push_back(span.first_row + r);
@@ -278,10 +150,9 @@ void gated_delta_cuda(const GatedDelta& op, CudaContext& context) {
   if (rows.empty()) return;
   const auto n_rows = static_cast<int64_t>(rows.size());
   const int64_t n_blocks = (n_rows * call.value_heads + kThreads / 32 - 1) / (kThreads / 32);
-  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out,
-                bf16_data(op.z), f32_data(op.norm_weight),
-                context.push(std::span<const int32_t>(rows)), n_rows, call.value_heads,
-                call.value_dim, op.eps);
+  launch_kernel(context, sm80_gated_norm, grid_of(context, n_blocks), kThreads, 0, call.out, call.z,
+                call.norm_weight, context.push(std::span<const int32_t>(rows)), n_rows,
+                call.value_heads, call.value_dim, op.eps);
 }
 
 }  // namespace roost

@@ -1,7 +1,6 @@
-// The CUDA kernels of moe_experts for few rows over bricks: a list of the experts that any row
-// chose, then gate and up, then down. Every expert of the list is multiplied with all rows, since
-// its weights are what costs; only rows that chose it keep the result. The shared expert comes
-// first.
+// The CUDA kernels of moe_experts for few rows over bricks (sm_90a): gate and up, then down. A
+// block takes a tile of one expert's weights and multiplies it with the rows that chose the expert;
+// which they are each block finds by itself. The shared expert, which all rows have, comes first.
 #include "ops/moe_experts/experts_few.cuh"
 
 #include "ops/quant_linear/bricks.cuh"
@@ -11,149 +10,201 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kListThreads = 256;
 constexpr int kExpertsMax = 1024;
-constexpr int kTokensMax = int(kBrickTokensMax);
-
-struct FewLists {
-  int32_t* n_active;
-  int32_t* active;  // ids, ascending
-  int32_t* slots;   // [active][kTokensMax]: which choice of the row it was, or -1
-};
+constexpr int kTokensMax = 16;    // with more, weights are better kept in shared memory
+constexpr int kRowsTogether = 8;  // of a product
+constexpr int64_t kPackedBytesMax = int64_t{96} << 10;
 
 struct FewCall {
-  FewLists lists;
+  const int32_t* ids;                                    // [T, K]
   const uint8_t *gate, *up, *down;                       // of expert 0
   const uint8_t *shared_gate, *shared_up, *shared_down;  // or null
   int64_t distance;                                      // from one expert to the next
-  const uint4* packed;
-  uint4 *inner, *shared_inner;  // packed, an expert behind the other
-  int64_t inner_runs;           // of one expert
-  uint16_t* y;                  // [T, n_slots, h]
-  int64_t n_rows, n_chosen, n_slots, hidden, width, shared_width;
-  int64_t n_shared_tiles, n_tiles;  // of a launch: the shared expert's, then one expert's
+  const uint16_t* x;                                     // [T, h]
+  uint16_t* inner;                                       // [T, n_slots, width_max]
+  uint16_t* y;                                           // [T, n_slots, h]
+  int64_t n_slots, hidden, width, shared_width, width_max;
+  int64_t n_shared_tiles, n_tiles, n_items;  // of a launch: the shared expert's, then one expert's
+  int n_rows, n_chosen;
 };
 
-// By one block. Which thread notes an expert does not show: all note the same.
-__device__ __forceinline__ void make_lists(const int32_t* ids, int n_rows, int n_chosen,
-                                           int n_experts, const FewLists& lists) {
-  __shared__ int place_of[kExpertsMax];
-  for (int e = threadIdx.x; e < n_experts; e += kListThreads) place_of[e] = 0;
+// The rows of one expert, ascending: their places t·n_slots + s in y.
+struct FewRows {
+  uint32_t chosen[kExpertsMax / 32];  // a bit for each expert that any row chose
+  int32_t places[kTokensMax];
+  int expert, n;
+};
+
+// All rows, in their last slots. All threads call it; the rows are there behind it.
+__device__ __forceinline__ void take_all_rows(const FewCall& c, FewRows& rows) {
+  __syncthreads();  // the item before is done with its rows
+  if (int(threadIdx.x) < c.n_rows)
+    rows.places[threadIdx.x] = int32_t(threadIdx.x * c.n_slots + c.n_chosen);
+  if (threadIdx.x == 0) rows.n = c.n_rows;
   __syncthreads();
-  for (int i = threadIdx.x; i < n_rows * n_chosen; i += kListThreads) place_of[ids[i]] = 1;
+}
+
+// Those of the u-th expert that any row chose, by ascending id; none: rows.n is 0.
+__device__ __forceinline__ void find_rows(const FewCall& c, int u, FewRows& rows) {
+  if (c.n_rows == 1) {
+    __syncthreads();  // the item before is done with its row
+    if (threadIdx.x == 0) rows.expert = c.ids[u], rows.places[0] = u, rows.n = 1;
+    __syncthreads();
+    return;
+  }
+  const int n_ids = c.n_rows * c.n_chosen, lane = threadIdx.x % 32;
+  __syncthreads();  // the item before is done with its rows
+  if (threadIdx.x < kExpertsMax / 32) rows.chosen[threadIdx.x] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < n_ids; i += kBrickThreads)
+    atomicOr(&rows.chosen[c.ids[i] / 32], 1u << (c.ids[i] % 32));
   __syncthreads();
   if (threadIdx.x < 32) {
-    int n_before = 0;
-    for (int first = 0; first < n_experts; first += 32) {
-      const int e = first + int(threadIdx.x);
-      const bool is_active = e < n_experts && place_of[e] != 0;
-      const unsigned mask = __ballot_sync(~0u, is_active);
-      const int place = n_before + __popc(mask & ((1u << threadIdx.x) - 1));
-      if (is_active) {
-        place_of[e] = place;
-        lists.active[place] = e;
-        for (int t = 0; t < n_rows; ++t) lists.slots[place * kTokensMax + t] = -1;
-      }
-      n_before += __popc(mask);
+    const uint32_t mine = rows.chosen[lane];
+    int before = __popc(mine);
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, before, step);
+      if (lane >= step) before += other;
     }
-    if (threadIdx.x == 0) *lists.n_active = n_before;
+    before -= __popc(mine);
+    const bool has_it = u >= before && u < before + __popc(mine);
+    const int bit = has_it ? int(__fns(mine, 0, u - before + 1)) : 0;
+    const unsigned who = __ballot_sync(~0u, has_it);
+    const int expert = who == 0 ? -1 : __shfl_sync(~0u, 32 * lane + bit, __ffs(int(who)) - 1);
+    int n = 0;
+    for (int first = 0; first < n_ids && expert >= 0; first += 32) {
+      const int i = first + lane;
+      const bool is_its = i < n_ids && c.ids[i] == expert;
+      const unsigned mask = __ballot_sync(~0u, is_its);
+      if (is_its)
+        rows.places[n + __popc(mask & ((1u << lane) - 1))] =
+            int32_t(i / c.n_chosen * c.n_slots + i % c.n_chosen);
+      n += __popc(mask);
+    }
+    if (lane == 0) rows.expert = expert, rows.n = n;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < n_rows * n_chosen; i += kListThreads)
-    lists.slots[place_of[ids[i]] * kTokensMax + i / n_chosen] = i % n_chosen;
 }
 
-// The first block makes the lists, the others pack the rows.
-__global__ void __launch_bounds__(kListThreads)
-    sm80_experts_few_prepare(const int32_t* ids, int n_rows, int n_chosen, int n_experts,
-                             FewLists lists, PackCall pack) {
-  wait_for_inputs();
-  if (blockIdx.x == 0) make_lists(ids, n_rows, n_chosen, n_experts, lists);
-  const int n_packers = max(int(gridDim.x) - 1, 1), packer = max(int(blockIdx.x) - 1, 0);
-  if (blockIdx.x == 0 && gridDim.x > 1) return;
-  pack_rows(pack, int64_t(packer) * kListThreads + threadIdx.x, int64_t(n_packers) * kListThreads);
+// A product of the tile with the rows, at most kRowsTogether at a time: bricks are read again for
+// more. Calls store(place, row, value) for every output. waits: nothing was waited for yet.
+template <int kBits, BrickMode kMode, class RowOf, class Store>
+__device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* up, int n_across,
+                                         int tile, const FewRows& rows, bool waits,
+                                         const RowOf& row_of, const Store& store) {
+  using Chain = BrickChain<kBits, kBrickThreads>;
+  extern __shared__ uint4 dynamic_shared[];
+  auto& ring = *reinterpret_cast<typename Chain::Ring*>(dynamic_shared);
+  const int warp = threadIdx.x / 32;
+  const int64_t bytes_across = n_across * brick_bytes_of(kBits);
+  for (int first = 0; first < rows.n; first += kRowsTogether) {
+    const PackedRows packed{reinterpret_cast<uint8_t*>(&ring + 1),
+                            min(kRowsTogether, rows.n - first)};
+    constexpr bool kIsPair = kMode == BrickMode::kPair;
+    Chain chain(
+        ring,
+        kIsPair ? (warp < 2 ? bricks : up) + tile / 2 * bytes_across : bricks + tile * bytes_across,
+        n_across, kIsPair ? tile % 2 * 2 + warp % 2 : warp);
+    if (waits) wait_for_inputs();
+    waits = false;
+    __syncthreads();  // the rows before have been multiplied
+    pack_rows(packed, n_across, [&](int token) { return row_of(rows.places[first + token]); });
+    wait_for_packed();
+    float sums[4];
+    chain.template run<1>(packed, kMode == BrickMode::kQuarters, sums);
+    if constexpr (kIsPair) join_pair<1, kBrickThreads>(sums);
+    if (kIsPair && warp > 1) continue;
+    for_brick_sums<1>(sums, tile * tile_rows_of(kMode) + 16 * warp,
+                      [&](int token, int64_t row, float value) {
+                        if (token < packed.n_rows) store(rows.places[first + token], row, value);
+                      });
+  }
 }
 
-// How many items there are, looked up only when item is none of the shared expert's.
-__device__ __forceinline__ int64_t n_items_of(const FewCall& c, int64_t item) {
-  if (item < c.n_shared_tiles) return c.n_shared_tiles;
-  return c.n_shared_tiles + *c.lists.n_active * c.n_tiles;
-}
-
-template <int kBits, int kColumns>
-__global__ void __launch_bounds__(kBrickThreads) sm80_experts_few_gate_up(FewCall c) {
-  // The shared expert's weights may be asked for before the lists are there.
-  if (blockIdx.x >= c.n_shared_tiles) wait_for_inputs();
-  for (int64_t item = blockIdx.x; item < n_items_of(c, item); item += gridDim.x) {
+template <int kBits>
+__global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_gate_up(FewCall c) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  __shared__ FewRows rows;
+  // The shared expert's weights may be asked for before the rows are there.
+  const bool starts_shared = blockIdx.x < c.n_shared_tiles;
+  if (!starts_shared) wait_for_inputs();
+  for (int64_t item = blockIdx.x; item < c.n_items; item += gridDim.x) {
     const bool is_shared = item < c.n_shared_tiles;
     const int64_t at = is_shared ? item : item - c.n_shared_tiles;
-    const int64_t u = is_shared ? 0 : at / c.n_tiles, width = is_shared ? c.shared_width : c.width;
-    const int64_t skip = is_shared ? 0 : c.lists.active[u] * c.distance;
-    uint4* inner = is_shared ? c.shared_inner : c.inner + u * c.inner_runs;
-    __syncthreads();  // shared sums of the item before have been read
-    run_brick_tile<kBits, kColumns, BrickMode::kPair>(
+    const int64_t width = is_shared ? c.shared_width : c.width;
+    if (is_shared) {
+      take_all_rows(c, rows);
+    } else {
+      find_rows(c, int(at / c.n_tiles), rows);
+    }
+    const int64_t skip = is_shared ? 0 : rows.expert * c.distance;
+    run_tile<kBits, BrickMode::kPair>(
         (is_shared ? c.shared_gate : c.gate) + skip, (is_shared ? c.shared_up : c.up) + skip,
-        int(c.hidden / kBrickInputs), int(is_shared ? at : at % c.n_tiles), c.packed,
-        [&](int token, int64_t row, float value) {
-          if (row >= width) return;
-          const PackedPlace place = packed_place<kColumns>(token, row);
-          reinterpret_cast<uint16_t*>(inner + place.run)[place.element] = bf16_of(value);
+        int(c.hidden / kBrickInputs), int(is_shared ? at : at % c.n_tiles), rows,
+        starts_shared && item == blockIdx.x,
+        [&](int32_t place) { return c.x + place / c.n_slots * c.hidden; },
+        [&](int32_t place, int64_t row, float value) {
+          if (row < width) c.inner[place * c.width_max + row] = bf16_of(value);
         });
   }
+#endif
 }
 
-template <int kBits, int kColumns, BrickMode kSharedMode>
-__global__ void __launch_bounds__(kBrickThreads) sm80_experts_few_down(FewCall c) {
-  if (blockIdx.x >= c.n_shared_tiles) wait_for_inputs();
-  for (int64_t item = blockIdx.x; item < n_items_of(c, item); item += gridDim.x) {
-    __syncthreads();  // shared sums of the item before have been read
+template <int kBits, BrickMode kSharedMode>
+__global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  __shared__ FewRows rows;
+  const bool starts_shared = blockIdx.x < c.n_shared_tiles;
+  if (!starts_shared) wait_for_inputs();
+  const auto row_of = [&](int32_t place) { return c.inner + place * c.width_max; };
+  const auto store = [&](int32_t place, int64_t row, float value) {
+    if (row < c.hidden) c.y[place * c.hidden + row] = bf16_of(value);
+  };
+  for (int64_t item = blockIdx.x; item < c.n_items; item += gridDim.x) {
     if (item < c.n_shared_tiles) {
-      run_brick_tile<kBits, kColumns, kSharedMode>(
-          c.shared_down, nullptr, int(c.shared_width / kBrickInputs), int(item), c.shared_inner,
-          [&](int token, int64_t row, float value) {
-            if (token >= c.n_rows || row >= c.hidden) return;
-            c.y[(token * c.n_slots + c.n_chosen) * c.hidden + row] = bf16_of(value);
-          });
+      take_all_rows(c, rows);
+      run_tile<kBits, kSharedMode>(c.shared_down, nullptr, int(c.shared_width / kBrickInputs),
+                                   int(item), rows, item == blockIdx.x, row_of, store);
       continue;
     }
-    const int64_t at = item - c.n_shared_tiles, u = at / c.n_tiles;
-    const int32_t* slots = c.lists.slots + u * kTokensMax;
-    run_brick_tile<kBits, kColumns, BrickMode::kChain>(
-        c.down + c.lists.active[u] * c.distance, nullptr, int(c.width / kBrickInputs),
-        int(at % c.n_tiles), c.inner + u * c.inner_runs, [&](int token, int64_t row, float value) {
-          if (token >= c.n_rows || row >= c.hidden || slots[token] < 0) return;
-          c.y[(token * c.n_slots + slots[token]) * c.hidden + row] = bf16_of(value);
-        });
+    const int64_t at = item - c.n_shared_tiles;
+    find_rows(c, int(at / c.n_tiles), rows);
+    run_tile<kBits, BrickMode::kChain>(c.down + rows.expert * c.distance, nullptr,
+                                       int(c.width / kBrickInputs), int(at % c.n_tiles), rows,
+                                       false, row_of, store);
   }
+#endif
 }
 
-template <int kBits, int kColumns>
+template <int kBits>
+size_t shared_bytes(const FewCall& call, int64_t n_in) {
+  return sizeof(typename BrickChain<kBits, kBrickThreads>::Ring) +
+         packed_bytes(std::min(call.n_rows, kRowsTogether), n_in);
+}
+
+template <int kBits>
 void launch(FewCall call, int64_t n_active_max, CudaContext& context) {
+  const auto run = [&](void (*kernel)(FewCall), int64_t n_in) {
+    const size_t n_bytes = shared_bytes<kBits>(call, n_in);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(n_bytes)));
+    call.n_items = call.n_shared_tiles + n_active_max * call.n_tiles;
+    launch_kernel(context, kernel, grid_of(context, call.n_items), kBrickThreads, n_bytes, call);
+  };
   const auto tiles = [](int64_t n_out, BrickMode mode) {
     return (n_out + tile_rows_of(mode) - 1) / tile_rows_of(mode);
   };
   call.n_tiles = tiles(call.width, BrickMode::kPair);
   call.n_shared_tiles = tiles(call.shared_width, BrickMode::kPair);
-  launch_kernel(context, sm80_experts_few_gate_up<kBits, kColumns>,
-                grid_of(context, call.n_shared_tiles + n_active_max * call.n_tiles), kBrickThreads,
-                0, call);
+  run(sm90_experts_few_gate_up<kBits>, call.hidden);
   const bool in_quarters = call.shared_width % (4 * kBrickInputs) == 0;
   call.n_tiles = tiles(call.hidden, BrickMode::kChain);
   if (call.shared_width > 0)
     call.n_shared_tiles =
         tiles(call.hidden, in_quarters ? BrickMode::kQuarters : BrickMode::kChain);
-  launch_kernel(context,
-                in_quarters ? sm80_experts_few_down<kBits, kColumns, BrickMode::kQuarters>
-                            : sm80_experts_few_down<kBits, kColumns, BrickMode::kChain>,
-                grid_of(context, call.n_shared_tiles + n_active_max * call.n_tiles), kBrickThreads,
-                0, call);
-}
-
-template <int kBits>
-void launch(const FewCall& call, int n_columns, int64_t n_active_max, CudaContext& context) {
-  if (n_columns == 1) return launch<kBits, 1>(call, n_active_max, context);
-  if (n_columns == 2) return launch<kBits, 2>(call, n_active_max, context);
-  return launch<kBits, 4>(call, n_active_max, context);
+  run(in_quarters ? sm90_experts_few_down<kBits, BrickMode::kQuarters>
+                  : sm90_experts_few_down<kBits, BrickMode::kChain>,
+      call.width_max);
 }
 
 bool are_bricks(const GatedMlp& mlp, int bits) {
@@ -164,7 +215,18 @@ bool are_bricks(const GatedMlp& mlp, int bits) {
 }  // namespace
 
 bool takes_experts_few(const MoeExperts& op) {
-  return op.x.dim(0) <= kTokensMax && op.experts.size() <= kExpertsMax && has_equal_bricks(op);
+  const int64_t n_rows = op.x.dim(0), n_in = std::max(op.x.dim(1), op.experts[0].gate.n_out);
+  const int64_t n_shared_in = op.shared != nullptr ? op.shared->gate.n_out : 0;
+  if (op.shared != nullptr) {
+    const int64_t width = op.shared->gate.n_out;
+    if (!has_even_chains(width, width % (4 * kBrickInputs) == 0 ? 4 : 1)) return false;
+  }
+  return has_warpgroup_products() && has_even_chains(op.x.dim(1), 1) &&
+         has_even_chains(op.experts[0].gate.n_out, 1) && n_rows <= kTokensMax &&
+         op.experts.size() <= kExpertsMax &&
+         static_cast<int64_t>(packed_bytes(kRowsTogether, std::max(n_in, n_shared_in))) <=
+             kPackedBytesMax &&
+         has_equal_bricks(op);
 }
 
 bool has_equal_bricks(const MoeExperts& op) {
@@ -185,59 +247,42 @@ bool has_equal_bricks(const MoeExperts& op) {
 }
 
 size_t experts_few_scratch_bytes(const MoeSizes& sizes) {
-  const int64_t n_rows = std::min(sizes.rows, kBrickTokensMax);
-  const auto n_active =
-      static_cast<size_t>(std::min(n_rows * sizes.experts_per_row, sizes.experts));
-  const int64_t width = (sizes.width + kBrickInputs - 1) / kBrickInputs * kBrickInputs;
-  return (n_active + 1) * packed_bytes(4, width) + packed_bytes(4, sizes.hidden + kBrickInputs) +
-         n_active * (kTokensMax + 1) * sizeof(int32_t) + 8 * DeviceArena::kAlign;
+  const int64_t n_rows = std::min<int64_t>(sizes.rows, kTokensMax);
+  return static_cast<size_t>(n_rows * (sizes.experts_per_row + 1) * sizes.width) * 2 +
+         DeviceArena::kAlign;
 }
 
 void experts_few_cuda(const MoeExperts& op, CudaContext& context) {
   const DeviceArena::Scope scope(context.scratch);
   const GatedMlp& first = op.experts[0];
-  const int64_t n_rows = op.x.dim(0), n_chosen = op.ids.dim(1);
+  const int64_t n_rows = op.x.dim(0);
   const auto n_experts = static_cast<int64_t>(op.experts.size());
-  const int64_t n_active_max = std::min(n_rows * n_chosen, n_experts);
-  const int n_columns = brick_columns_of(n_rows);
-  const auto take = [&](int64_t n) {
-    return context.scratch.take<int32_t>(static_cast<size_t>(n));
-  };
-
-  FewCall call{.lists = {take(1), take(n_active_max), take(n_active_max * kTokensMax)}};
+  FewCall call{.ids = i32_data(op.ids)};
   call.gate = bricks_of(first.gate);
   call.up = bricks_of(first.up);
   call.down = bricks_of(first.down);
   call.distance = n_experts > 1 ? op.experts[1].gate.codes - first.gate.codes : 0;
-  const PackCall pack = take_packed(bf16_data(op.x), n_rows, first.gate.n_in, n_columns, context);
-  launch_kernel(context, sm80_experts_few_prepare,
-                1 + grid_for_threads(context, n_packed_runs(pack), kListThreads), kListThreads, 0,
-                i32_data(op.ids), static_cast<int>(n_rows), static_cast<int>(n_chosen),
-                static_cast<int>(n_experts), call.lists, pack);
-  call.packed = pack.packed;
+  call.x = bf16_data(op.x);
   call.y = bf16_data(op.y);
-  call.n_rows = n_rows;
-  call.n_chosen = n_chosen;
+  call.n_rows = static_cast<int>(n_rows);
+  call.n_chosen = static_cast<int>(op.ids.dim(1));
   call.n_slots = op.y.dim(1);
   call.hidden = first.gate.n_in;
   call.width = first.gate.n_out;
-  const auto take_runs = [&](size_t n_bytes) {
-    return reinterpret_cast<uint4*>(context.scratch.take<std::byte>(n_bytes));
-  };
-  const size_t inner_bytes = packed_bytes(n_columns, call.width);
-  call.inner = take_runs(static_cast<size_t>(n_active_max) * inner_bytes);
-  call.inner_runs = static_cast<int64_t>(inner_bytes / sizeof(uint4));
   if (op.shared != nullptr) {
     call.shared_gate = bricks_of(op.shared->gate);
     call.shared_up = bricks_of(op.shared->up);
     call.shared_down = bricks_of(op.shared->down);
     call.shared_width = op.shared->gate.n_out;
-    call.shared_inner = take_runs(packed_bytes(n_columns, call.shared_width));
   }
+  call.width_max = std::max(call.width, call.shared_width);
+  call.inner =
+      context.scratch.take<uint16_t>(static_cast<size_t>(n_rows * call.n_slots * call.width_max));
+  const int64_t n_active_max = std::min(n_rows * call.n_chosen, n_experts);
   if (first.gate.bits == 4) {
-    launch<4>(call, n_columns, n_active_max, context);
+    launch<4>(call, n_active_max, context);
   } else {
-    launch<8>(call, n_columns, n_active_max, context);
+    launch<8>(call, n_active_max, context);
   }
 }
 

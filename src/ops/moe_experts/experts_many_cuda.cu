@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kTileThreads, kTokens == 64 ? 2 : 1)
 template <int kTokens, bool kDown>
 void launch(ManyCall call, int64_t n_experts, CudaContext& context) {
   const auto kernel = sm90_bricks_experts<kTokens, kDown>;
-  constexpr size_t kBytes = tile_shared_bytes<kTokens>();
+  constexpr size_t kBytes = tile_shared_bytes<4, kTokens>();
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kBytes)));
   const int64_t n_out = kDown ? call.hidden : call.width, rows_of_block = kDown ? 128 : 64;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "ops/checks.h"
+#include "ops/kv_codes.h"
 
 namespace roost {
 
@@ -18,8 +19,9 @@ void check(const QkNormRopeAppend& op) {
   ROOST_CHECK(has_activation(op.v, {n_rows, kv_heads * dim}));
   ROOST_CHECK(has(op.k_weight, DType::kF32, {dim}));
   ROOST_CHECK(has(op.rope, DType::kF32, {n_rows, n_pairs, 2}));
-  ROOST_CHECK(has_activation(op.k_pages, {n_pages, kv_heads, kPageTokens, dim}));
-  ROOST_CHECK(has_activation(op.v_pages, {n_pages, kv_heads, kPageTokens, dim}));
+  ROOST_CHECK(are_kv_pages(op.k_pages, op.v_pages, op.k_scales, op.v_scales,
+                           {n_pages, kv_heads, kPageTokens, dim}));
+  ROOST_CHECK(!op.has_codes() || dim <= kCodedHeadDimMax);
   ROOST_CHECK(op.q.exists() == op.q_gate.exists() && op.q.exists() == op.q_weight.exists());
   if (op.q.exists()) {
     const int64_t n_heads = op.n_heads();

@@ -22,18 +22,25 @@ namespace roost {
 //   rope     [T, R/2, 2]           f32: cos, sin of the row's position, the axis already chosen per
 //                                  frequency
 //   q        [T, nh, D]            activation
-//   k_pages, v_pages [pages, nkv, 64, D]  page type; only the rows' own slots are written
+//   k_pages, v_pages [pages, nkv, 64, D]  activation type; only the rows' own slots are written
 // q, q_gate and q_weight are absent together: keys and values alone.
+//
+// Pages of codes (ops/kv_codes.h): k_pages [pages, nkv, 64, D] and v_pages [pages, nkv, D, 64] i8,
+// k_scales and v_scales [pages, nkv, 64] f32, one for each token and head:
+//   s = max_i |u_i| / 127,  code_i = round(u_i / s);  u: n' in f32 of the key, v of the value
+// A head that is not finite has a scale that is not; one below 2^-100 is zero.
 //
 // Rounding: once, to the activation type and to the page type.
 // Bound: |q - exact| <= (2^-8 + (D/2 + 8)·2^-24)·max(|n[i]|, |n[i+R/2]|)·1.5
+//        |code·s - exact| <= s/2·(1 + 2^-12) + the same without 2^-8 + 2^-100
 struct QkNormRopeAppend {
   Tensor q_gate, k, v, q_weight, k_weight, rope;
-  Tensor q, k_pages, v_pages;
+  Tensor q, k_pages, v_pages, k_scales, v_scales;
   std::span<const RowSpan> spans;
   float eps = 1e-6f;
 
   int64_t n_heads() const { return q.exists() ? q.dim(1) : 0; }  // nh
+  bool has_codes() const { return k_scales.exists(); }
 };
 
 void check(const QkNormRopeAppend& op);  // shapes and types as above; a violation is a bug

@@ -35,6 +35,30 @@ void put(const std::vector<double>& values, const Tensor& tensor, int64_t at) {
   for (size_t i = 0; i < values.size(); ++i) tensor.set(at + static_cast<int64_t>(i), values[i]);
 }
 
+// Codes from `at` on, `stride` apart; the scale.
+double put_codes(const std::vector<double>& values, const Tensor& codes, int64_t at,
+                 int64_t stride) {
+  double largest = 0;
+  for (const double value : values)
+    largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : NAN;
+  const double scale = largest < 0x1p-100 ? 0 : static_cast<float>(largest / 127);
+  const bool has_values = scale > 0 && std::isfinite(scale);
+  for (size_t i = 0; i < values.size(); ++i)
+    codes.set(at + static_cast<int64_t>(i) * stride,
+              has_values ? std::nearbyint(values[i] / scale) : 0);
+  return scale;
+}
+
+// The key and the value of a token as codes: its head of a page, its slot there.
+void append_codes(const QkNormRopeAppend& op, const std::vector<double>& key, int64_t value_at,
+                  int64_t head, int64_t slot) {
+  const int64_t dim = op.k_pages.dim(3), at = head * kPageTokens + slot;
+  std::vector<double> value;
+  for (int64_t i = 0; i < dim; ++i) value.push_back(op.v.get(value_at + i));
+  op.k_scales.set(at, put_codes(key, op.k_pages, at * dim, 1));
+  op.v_scales.set(at, put_codes(value, op.v_pages, head * dim * kPageTokens + slot, kPageTokens));
+}
+
 }  // namespace
 
 void qk_norm_rope_append_reference(const QkNormRopeAppend& op, const ReferenceRules&) {
@@ -49,7 +73,12 @@ void qk_norm_rope_append_reference(const QkNormRopeAppend& op, const ReferenceRu
       for (int64_t g = 0; g < kv_heads; ++g) {
         const int64_t from = (t * kv_heads + g) * dim;
         const int64_t to = ((page * kv_heads + g) * kPageTokens + token % kPageTokens) * dim;
-        put(rotated_head(op, op.k, from, op.k_weight, t), op.k_pages, to);
+        const std::vector<double> key = rotated_head(op, op.k, from, op.k_weight, t);
+        if (op.has_codes()) {
+          append_codes(op, key, from, page * kv_heads + g, token % kPageTokens);
+          continue;
+        }
+        put(key, op.k_pages, to);
         for (int64_t i = 0; i < dim; ++i) op.v_pages.set(to + i, op.v.get(from + i));
       }
     }

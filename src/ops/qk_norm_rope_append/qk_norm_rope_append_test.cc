@@ -26,6 +26,7 @@ struct Case {
   std::vector<Place> places;
   Values q_gate, k, v, q_weight, k_weight, rope, k_pages, v_pages;
   float eps = 1e-6f;
+  bool has_codes = false;
 
   int64_t n_rows() const {
     int64_t n = 0;
@@ -43,14 +44,26 @@ QkNormRopeAppend arrange(const Case& c, Memory& memory) {
     spans.push_back({first_row, place.n_rows, place.first_index, memory.list(place.pages).data()});
     first_row += place.n_rows;
   }
+  // The exact values are compared with, not their codes.
+  const bool has_codes = c.has_codes && memory.mode() == Memory::Mode::kStored;
   QkNormRopeAppend op{.k = memory.input(DType::kBF16, {n_rows, width}, c.k),
                       .v = memory.input(DType::kBF16, {n_rows, width}, c.v),
                       .k_weight = memory.input(DType::kF32, {c.dim}, c.k_weight),
                       .rope = memory.input(DType::kF32, {n_rows, c.n_pairs, 2}, c.rope),
-                      .k_pages = memory.in_out(DType::kBF16, pages, c.k_pages),
-                      .v_pages = memory.in_out(DType::kBF16, pages, c.v_pages),
                       .spans = memory.list(spans),
                       .eps = c.eps};
+  if (has_codes) {
+    const Shape scales = {c.n_pages, c.kv_heads, kPageTokens};
+    const Values old_codes(c.k_pages.size(), 99);
+    const Values old_scales(c.k_pages.size() / static_cast<size_t>(c.dim), NAN);
+    op.k_pages = memory.in_out(DType::kI8, pages, old_codes);
+    op.v_pages = memory.in_out(DType::kI8, {c.n_pages, c.kv_heads, c.dim, kPageTokens}, old_codes);
+    op.k_scales = memory.in_out(DType::kF32, scales, old_scales);
+    op.v_scales = memory.in_out(DType::kF32, scales, old_scales);
+  } else {
+    op.k_pages = memory.in_out(DType::kBF16, pages, c.k_pages);
+    op.v_pages = memory.in_out(DType::kBF16, pages, c.v_pages);
+  }
   if (c.n_heads == 0) return op;
   op.q_gate = memory.input(DType::kBF16, {n_rows, c.n_heads, 2 * c.dim}, c.q_gate);
   op.q_weight = memory.input(DType::kF32, {c.dim}, c.q_weight);
@@ -61,6 +74,7 @@ QkNormRopeAppend arrange(const Case& c, Memory& memory) {
 // The bound of each element of the head at `at`: by the larger of the pair that was turned.
 void head_bound(const Case& c, const Values& heads, int64_t at, const Values& weight,
                 double* bounds) {
+  const double rounding = c.has_codes && &heads == &c.k ? 0 : 0x1p-8;
   double squares = 0;
   for (int64_t i = 0; i < c.dim; ++i) {
     const double u = heads[static_cast<size_t>(at + i)];
@@ -72,7 +86,49 @@ void head_bound(const Case& c, const Values& heads, int64_t at, const Values& we
   };
   for (int64_t i = 0; i < c.dim; ++i) {
     const int64_t other = i < c.n_pairs ? i + c.n_pairs : i < 2 * c.n_pairs ? i - c.n_pairs : i;
-    bounds[i] = (0x1p-8 + (dim / 2 + 8) * 0x1p-24) * std::max(n(i), n(other)) * 1.5;
+    bounds[i] = (rounding + (dim / 2 + 8) * 0x1p-24) * std::max(n(i), n(other)) * 1.5;
+  }
+}
+
+// Code·scale of the rows' slots against the exact values; other slots must be as they were.
+void judge_codes(const Case& c, const QkNormRopeAppend& got, const QkNormRopeAppend& exact,
+                 const Values& k_bound, Judge& judge) {
+  const int64_t n_slots = c.n_pages * c.kv_heads * kPageTokens;
+  std::vector<bool> is_written(static_cast<size_t>(n_slots), false);
+  for (const RowSpan& span : exact.spans) {
+    for (int64_t r = 0; r < span.n_rows; ++r) {
+      const int64_t token = span.first_index + r, page = span.page_table[token / kPageTokens];
+      for (int64_t g = 0; g < c.kv_heads; ++g)
+        is_written[static_cast<size_t>((page * c.kv_heads + g) * kPageTokens +
+                                       token % kPageTokens)] = true;
+    }
+  }
+  Memory memory(Memory::Mode::kWide);
+  const Shape pages = {c.n_pages, c.kv_heads, kPageTokens, c.dim};
+  for (const bool is_key : {true, false}) {
+    const Tensor decoded = memory.output(DType::kBF16, pages);
+    const Tensor want = memory.output(DType::kBF16, pages);
+    const Tensor& scales = is_key ? got.k_scales : got.v_scales;
+    const Tensor& source = is_key ? exact.k_pages : exact.v_pages;
+    Values bounds(static_cast<size_t>(decoded.n_elements()), 0);
+    for (int64_t slot = 0; slot < n_slots; ++slot) {
+      const bool is_row = is_written[static_cast<size_t>(slot)];
+      if (!is_row && !std::isnan(scales.get(slot))) judge.fail("a scale that is no row's");
+      for (int64_t i = 0; i < c.dim; ++i) {
+        const int64_t at = slot * c.dim + i;
+        const int64_t transposed =
+            (slot / kPageTokens * c.dim + i) * kPageTokens + slot % kPageTokens;
+        const double code = is_key ? got.k_pages.get(at) : got.v_pages.get(transposed);
+        if (!is_row && code != 99) judge.fail("a code that is no row's");
+        decoded.set(at, is_row ? code * scales.get(slot) : 0);
+        want.set(at, is_row ? source.get(at) : 0);
+        const double of_key = is_key ? k_bound[static_cast<size_t>(at)] : 0;
+        bounds[static_cast<size_t>(at)] =
+            is_row ? std::abs(scales.get(slot)) / 2 * (1 + 0x1p-12) + of_key + 0x1p-100 : 0;
+      }
+    }
+    judge.near(is_key ? "keys" : "values", decoded, want,
+               [&](int64_t i) { return bounds[static_cast<size_t>(i)]; });
   }
 }
 
@@ -97,6 +153,7 @@ void judge(const Case& c, const QkNormRopeAppend& got, const ReferenceRules& rul
   }
   if (c.n_heads > 0)
     judge.near("q", got.q, exact.q, [&](int64_t i) { return q_bound[static_cast<size_t>(i)]; });
+  if (c.has_codes) return judge_codes(c, got, exact, k_bound, judge);
   judge.near("k_pages", got.k_pages, exact.k_pages,
              [&](int64_t i) { return k_bound[static_cast<size_t>(i)]; });
   judge.equal("v_pages", got.v_pages, exact.v_pages);
@@ -144,7 +201,11 @@ const Suite<QkNormRopeAppend, Case> kSuite{
     .n_rows = [](const Case& c) { return c.n_rows(); },
     .select = select,
     .row_outputs =
-        [](const QkNormRopeAppend& op) { return std::vector{op.q, op.k_pages, op.v_pages}; },
+        [](const QkNormRopeAppend& op) {
+          std::vector<Tensor> outputs{op.q, op.k_pages, op.v_pages};
+          if (op.has_codes()) outputs.insert(outputs.end(), {op.k_scales, op.v_scales});
+          return outputs;
+        },
 };
 
 // Places take the pages in falling order, so that no table is the identity.
@@ -201,6 +262,13 @@ std::vector<Case> cases() {
     all.push_back(make_case(16, 1, 256, 32, fill, {{0, 2, {}}, {200, 1, {}}}, seed += 10));
     all.push_back(make_case(3, 3, 32, 16, fill, {{127, 5, {}}}, seed += 10));
     all.push_back(make_case(0, 2, 32, 16, fill, {{61, 5, {}}, {130, 2, {}}}, seed += 10));
+#ifndef ROOST_CONTRACT_CUDA  // a card has no kernel for codes
+    for (const int64_t dim : {17, 64, 256}) {
+      all.push_back(make_case(4, 2, dim, 5, fill, {{61, 5, {}}, {130, 2, {}}}, seed += 10));
+      all.back().has_codes = true;
+      all.back().name += ", codes";
+    }
+#endif
   }
   return all;
 }
@@ -245,6 +313,19 @@ std::vector<Fault<QkNormRopeAppend, Case>> faults() {
        }},
       {"values normalized like keys", nullptr,
        [](const Op& op) { std::copy_n(op.k_pages.data, op.k_pages.n_bytes(), op.v_pages.data); }},
+      {"scale of the next token", nullptr,
+       [](const Op& op) {
+         if (!op.has_codes()) return;
+         auto* scales = op.k_scales.as<float>();
+         std::rotate(scales, scales + 1, scales + op.k_scales.n_elements());
+       }},
+      {"a code too low", nullptr,
+       [](const Op& op) {
+         if (!op.has_codes()) return;
+         auto* codes = op.k_pages.as<int8_t>();
+         for (int64_t i = 0; i < op.k_pages.n_elements(); ++i)
+           codes[i] -= codes[i] > 0 && codes[i] < 99;
+       }},
       {"one row too many", nullptr,
        [](const Op& op) { op.k_pages.data[op.k_pages.n_bytes()] = std::byte{0}; }},
   };
@@ -296,6 +377,34 @@ TEST_F(QkNormRopeAppendTest, writes_the_same_pages_for_a_prompt_cut_anywhere) {
     }
   }
 }
+
+#ifndef ROOST_CONTRACT_CUDA
+TEST_F(QkNormRopeAppendTest, the_reference_writes_codes_as_the_kernel_does) {
+  for (const Case& c : cases()) {
+    if (!c.has_codes) continue;
+    Memory memory;
+    const QkNormRopeAppend op = arrange(c, memory);
+    qk_norm_rope_append_reference(op, backends_[0].rules);
+    Judge judged;
+    judge(c, op, backends_[0].rules, judged);
+    EXPECT_EQ(judged.report(), "") << c.name;
+  }
+}
+
+TEST_F(QkNormRopeAppendTest, a_head_that_is_not_finite_has_a_scale_that_is_not) {
+  Case c = make_case(1, 1, 64, 16, Fill::kNormal, {{3, 2, {}}}, 5);
+  c.has_codes = true;
+  c.k[7] = c.v[64 + 9] = NAN;
+  Memory memory;
+  const QkNormRopeAppend op = arrange(c, memory);
+  backends_[0].run(op);
+  const int64_t page = c.places[0].pages[0] * kPageTokens;
+  EXPECT_TRUE(std::isnan(op.k_scales.get(page + 3)));
+  EXPECT_FALSE(std::isnan(op.k_scales.get(page + 4)));
+  EXPECT_FALSE(std::isnan(op.v_scales.get(page + 3)));
+  EXPECT_TRUE(std::isnan(op.v_scales.get(page + 4)));
+}
+#endif
 
 TEST_F(QkNormRopeAppendTest, sees_every_planted_fault) {
   EXPECT_EQ(faults_not_seen(kSuite, cases(), backends_[0], faults()), "");

@@ -1,13 +1,13 @@
-// Products of few rows with bricks (QuantMatrix, kBricks): a warp multiplies 16 weight rows with
-// kColumns · 8 rows of activations. quant_linear and
-// moe_experts are made of it.
+// Products of few rows with bricks (QuantMatrix, kBricks) on the warpgroup matrix unit (sm_90a): a
+// warpgroup multiplies 64 weight rows with kColumns · 8 rows of activations, which lie in shared
+// memory. quant_linear and moe_experts are made of it.
 //
 // Arithmetic of an output: that of product.cuh, step by step; only the order in which memory is
 // read differs.
 #pragma once
 
 #include "device/cuda/copy.cuh"
-#include "device/cuda/mma.cuh"
+#include "device/cuda/wgmma.cuh"
 #include "ops/launch.cuh"
 
 namespace roost::cuda {
@@ -60,9 +60,14 @@ __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t bits) {
   return *reinterpret_cast<const __nv_bfloat162*>(&bits);
 }
 
-// Codes below 16 in the low bits of both halves, as bf16: 128 + code has them as its last bits.
+// Codes below 16 in the low bits of both halves, as bf16: 128 + code has them as its last bits. One
+// instruction masks and merges; the compiler makes two of it.
 __device__ __forceinline__ __nv_bfloat162 small_codes(uint32_t codes) {
-  return __hsub2(pair_of((codes & 0x000F000Fu) | 0x43004300u), pair_of(0x43004300u));
+  uint32_t merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+      : "=r"(merged)
+      : "r"(codes), "r"(0x000F000Fu), "r"(0x43004300u));
+  return __hsub2(pair_of(merged), pair_of(0x43004300u));
 }
 
 // The A operand of step 0..3: r16(scale·code + bias).
@@ -87,175 +92,191 @@ __device__ __forceinline__ void fragment(const BrickPart<kBits>& part, int step,
   }
 }
 
-// Activations in the order of the B operand: for 64 inputs j and 8 rows c, two runs of 32 · 16
-// bytes at (j·kColumns + c)·64, of steps 0, 1 and 2, 3. A lane's bytes: inputs k, k + 1, k + 8,
-// k + 9 of both steps, k = 2·(lane mod 4), of row lane div 4.
-struct PackedPlace {
-  int64_t run;  // of 16 bytes
-  int element;  // of bf16 in it
+// Where the block's activations lie in shared memory, as cores of the matrix unit's B operand: 16
+// bytes, 8 inputs, of every row, then the next 8 inputs. A core has 8 rows; behind the last row it
+// reads on into the next inputs, whose sums nobody stores: columns do not see each other
+// (docs/decisions/0002-mma-laws.md, L2).
+struct PackedRows {
+  uint8_t* base;
+  int n_rows;
+
+  __device__ uint8_t* core(int input8) const { return base + input8 * n_rows * 16; }
 };
-template <int kColumns>
-__device__ __forceinline__ PackedPlace packed_place(int token, int64_t input) {
-  const int k = int(input % 16), step = int(input % 64) / 16;
-  const int lane = 4 * (token % 8) + k % 8 / 2;
-  return {((input / 64 * kColumns + token / 8) * 2 + step / 2) * 32 + lane,
-          (step % 2 * 2 + k / 8) * 2 + k % 2};
+
+// Bytes of shared memory of rows of n_in inputs.
+inline size_t packed_bytes(int64_t n_rows, int64_t n_in) {
+  return static_cast<size_t>(n_rows * n_in * 2) + 256;  // read behind the last core
 }
 
-// Activations of one brick.
-template <int kColumns>
-struct PackedPart {
-  uint4 words[kColumns][2];
-};
-template <int kColumns>
-__device__ __forceinline__ void load_packed(const uint4* packed, int j, int lane,
-                                            PackedPart<kColumns>& to) {
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    to.words[c][0] = packed[(j * kColumns + c) * 64 + lane];
-    to.words[c][1] = packed[(j * kColumns + c) * 64 + 32 + lane];
-  }
+// Rows of n_across · 64 inputs into shared memory; row_of(token) is where one begins. The threads
+// first, first + step, … of the block. A group of copies that is on its way behind the call.
+template <class RowOf>
+__device__ __forceinline__ void pack_rows(const PackedRows& to, int n_across, const RowOf& row_of) {
+  const int n_pieces = n_across * 8 * to.n_rows;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < n_pieces; i += blockDim.x)
+    copy_16(shared_address(to.base + 16 * i), row_of(i % to.n_rows) + i / to.n_rows * 8);
+  copy_commit();
 }
 
-// sums += weights · activations over n bricks that follow each other. Weights come through a ring
-// in shared memory, where a thread reads only what it copied itself: copies end in order, so
-// waiting for one leaves those behind it on their way. The first bricks are asked for before
-// anything is waited for.
-template <int kBits, int kColumns>
-__device__ __forceinline__ void brick_chain(const uint8_t* bricks, int n, int part,
-                                            const uint4* packed, float (&sums)[kColumns][4]) {
-  constexpr int kDepth =
-      kBits == 4 ? 10 : 6;  // bricks on their way: what memory's latency asks for
-  __shared__ uint4 codes[kDepth][kBits / 4][kBrickThreads];
-  __shared__ uint2 pairs[kDepth][kBrickThreads];
-  const int lane = threadIdx.x % 32;
-  const auto ask_for = [&](int j, int slot) {
-    const uint8_t* brick = bricks + j * brick_bytes_of(kBits);
-    if (j < n) {
-#pragma unroll
-      for (int i = 0; i < kBits / 4; ++i)
-        copy_16(&codes[slot][i][threadIdx.x], brick + 2048 * i + 16 * (32 * part + lane), true);
-      copy_8(&pairs[slot][threadIdx.x], brick + 512 * kBits + 8 * (8 * part + lane / 4));
-    }
-    copy_commit();  // also where there is none, so that waiting can count
-  };
-#pragma unroll
-  for (int j = 0; j < kDepth; ++j) ask_for(j, j);
-  wait_for_inputs();
-  PackedPart<kColumns> x[2];
-  load_packed<kColumns>(packed, 0, lane, x[0]);
-  int slot = 0;
-#pragma unroll 1
-  for (int first = 0; first < n; first += 2) {
-#pragma unroll
-    for (int d = 0; d < 2; ++d) {
-      const int j = first + d;
-      if (j >= n) break;
-      load_packed<kColumns>(packed, min(j + 1, n - 1), lane, x[(d + 1) % 2]);
-      copy_wait<kDepth - 1>();
-      BrickPart<kBits> brick;
-#pragma unroll
-      for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = codes[slot][i][threadIdx.x];
-      brick.pairs = pairs[slot][threadIdx.x];
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        uint32_t a[4];
-        fragment<kBits>(brick, step, a);
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          const uint4& words = x[d].words[c][step / 2];
-          const uint32_t b[2] = {step % 2 == 0 ? words.x : words.z,
-                                 step % 2 == 0 ? words.y : words.w};
-          mma_m16n8k16(sums[c], a, b);
-        }
-      }
-      ask_for(j + kDepth, slot);
-      slot = slot + 1 == kDepth ? 0 : slot + 1;
-    }
-  }
+// Behind pack_rows, in all threads: the rows are there.
+__device__ __forceinline__ void wait_for_packed() {
   copy_wait<0>();
-}
-
-// Σ of the block's warps, a quarter each: (P0 + P1) + (P2 + P3), in the sums of warp 0.
-template <int kColumns>
-__device__ __forceinline__ void join_quarters(float (&sums)[kColumns][4]) {
-  __shared__ float parts[3][kColumns * 4][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 0) parts[warp - 1][i][lane] = sums[i / 4][i % 4];
+  fence_async_shared();
   __syncthreads();
-  if (warp > 0) return;
-#pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    sums[i / 4][i % 4] =
-        (sums[i / 4][i % 4] + parts[0][i][lane]) + (parts[1][i][lane] + parts[2][i][lane]);
 }
 
-// silu(gate)·up, in the sums of warps 0 and 1; warps 2 and 3 hold up.
-template <int kColumns>
-__device__ __forceinline__ void join_pair(float (&sums)[kColumns][4]) {
-  __shared__ float up[2][kColumns * 4][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+// A warpgroup's way through bricks that follow each other. Weights come through a ring in shared
+// memory, where a thread reads only what it copied itself: copies end in order, so waiting for one
+// leaves those behind it on their way.
+template <int kBits, int kThreads>
+class BrickChain {
+ public:
+  static constexpr int kDepth = kBits == 4 ? 8 : 5;  // bricks on their way
+  struct Ring {
+    struct Slot {
+      uint4 codes[kBits / 4][kThreads];
+      uint2 pairs[kThreads];
+    } slots[kDepth];
+  };
+
+  // Asks for the first bricks of n. part: which 16 rows of a brick are the warp's, 0..3.
+  __device__ __forceinline__ BrickChain(Ring& ring, const uint8_t* bricks, int n, int part)
+      : place_(shared_address(&ring.slots[0].codes[0][threadIdx.x])),
+        first_place_(place_),
+        n_left_to_ask_(n),
+        n_(n) {
+    const int lane = threadIdx.x % 32;
+    next_ = bricks + 16 * (32 * part + lane);
+    pairs_ = 512 * kBits - 16 * (32 * part + lane) + 8 * (8 * part + lane / 4);
+#pragma unroll 1
+    for (int j = 0; j < kDepth; ++j) ask_and_turn();
+  }
+
+  // sums = weights · activations. in_quarters: (P0 + P1) + (P2 + P3) over the quarters of the
+  // bricks, else a chain; a chain has an even number of bricks. The loop is short: a step of few
+  // rows runs it from a cold instruction cache.
+  template <int kColumns>
+  __device__ __forceinline__ void run(const PackedRows& packed, bool in_quarters,
+                                      float (&sums)[kColumns * 4]) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int kCoreBytes = 128;
+    uint64_t x = core_descriptor(shared_address(packed.base), packed.n_rows * 16, kCoreBytes);
+    const int n_chain = in_quarters ? n_ / 4 : n_;
+    float part[kColumns * 4] = {}, third[kColumns * 4] = {};
+    uint32_t a_even[4][4], a_odd[4][4];
+    int quarter = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < n_; begin += n_chain, ++quarter) {
+#pragma unroll 1
+      for (int j = 0; j < n_chain; j += 2) {
+        step<kColumns>(x, packed.n_rows, a_even, part);
+        step<kColumns>(x, packed.n_rows, a_odd, part);
+      }
+      wgmma_wait<0>();
+      wgmma_hold(part);
+#pragma unroll
+      for (int i = 0; i < kColumns * 4; ++i) {
+        if (quarter == 0) sums[i] = part[i];
+        if (quarter == 1) sums[i] += part[i];
+        if (quarter == 2) third[i] = part[i];
+        if (quarter == 3) sums[i] += third[i] + part[i];
+        part[i] = 0;
+      }
+    }
+    copy_wait<0>();
+#endif
+  }
+
+ private:
+  static constexpr int kSlotBytes = int(sizeof(typename Ring::Slot));
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  // The next brick: its operand is made while the products of the one before it run. x moves on.
+  template <int kColumns>
+  __device__ __forceinline__ void step(uint64_t& x, int n_rows, uint32_t (&a)[4][4],
+                                       float (&sums)[kColumns * 4]) {
+    copy_wait<kDepth - 1>();
+    BrickPart<kBits> brick;
+#pragma unroll
+    for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = load_shared_16(place_ + i * 16 * kThreads);
+    brick.pairs = load_shared_8(pairs_place());
+    wgmma_wait<1>();  // of the products before the last, whose operand is written again
+#pragma unroll
+    for (int s = 0; s < 4; ++s) fragment<kBits>(brick, s, a[s]);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 4; ++s) wgmma(sums, a[s], x + uint32_t(2 * s * n_rows));
+    wgmma_commit();
+    x += uint32_t(8 * n_rows);
+    ask_and_turn();
+  }
+#endif
+
+  __device__ __forceinline__ uint32_t pairs_place() const {
+    return place_ - 8 * threadIdx.x + kBits / 4 * 16 * kThreads;
+  }
+
+  // Copies the next brick into the place of the one that was read last, and goes on to the next
+  // place. Also a group of copies where there is no brick, so that waiting can count.
+  __device__ __forceinline__ void ask_and_turn() {
+    if (n_left_to_ask_ > 0) {
+#pragma unroll
+      for (int i = 0; i < kBits / 4; ++i) copy_16(place_ + i * 16 * kThreads, next_ + 2048 * i);
+      copy_8(pairs_place(), next_ + pairs_);
+    }
+    copy_commit();
+    n_left_to_ask_ -= 1;
+    next_ += brick_bytes_of(kBits);
+    place_ =
+        place_ == first_place_ + (kDepth - 1) * kSlotBytes ? first_place_ : place_ + kSlotBytes;
+  }
+
+  uint32_t place_, first_place_;  // in shared memory, of the thread's codes
+  const uint8_t* next_;           // its codes of the next brick to ask for
+  int pairs_;                     // from there to its scales and biases
+  int n_left_to_ask_, n_;
+};
+
+// silu(gate)·up, in the sums of every four warps' first two; the others hold up.
+template <int kColumns, int kThreads>
+__device__ __forceinline__ void join_pair(float (&sums)[kColumns * 4]) {
+  __shared__ float up[kColumns * 4][kThreads / 2];
+  const int warp = threadIdx.x / 32 % 4;
+  const int place = threadIdx.x / 128 * 64 + threadIdx.x % 64;
 #pragma unroll
   for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 1) up[warp - 2][i][lane] = sums[i / 4][i % 4];
+    if (warp > 1) up[i][place] = sums[i];
   __syncthreads();
   if (warp > 1) return;
 #pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i)
-    sums[i / 4][i % 4] = silu_f32(sums[i / 4][i % 4]) * up[warp][i][lane];
+  for (int i = 0; i < kColumns * 4; ++i) sums[i] = silu_f32(sums[i]) * up[i][place];
 }
 
 // Calls store(token, row, value) for the sums of 16 rows from first_row on.
 template <int kColumns, class Store>
-__device__ __forceinline__ void for_brick_sums(const float (&sums)[kColumns][4], int64_t first_row,
+__device__ __forceinline__ void for_brick_sums(const float (&sums)[kColumns * 4], int64_t first_row,
                                                const Store& store) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) store(8 * c + 2 * q + i % 2, first_row + g + i / 2 * 8, sums[c][i]);
-  }
+  for (int i = 0; i < kColumns * 4; ++i)
+    store(i / 4 * 8 + 2 * q + i % 2, first_row + g + i / 2 % 2 * 8, sums[i]);
 }
 
-// How the warps of a block share its work.
+// Products of a row take two bricks at a time.
+inline bool has_even_chains(int64_t n_in, int n_chains) {
+  return n_in % (2 * n_chains * kBrickInputs) == 0;
+}
+
+// How the warps of a block share its work, four at a time.
 enum class BrickMode {
   kChain,     // 64 rows, 16 a warp
-  kQuarters,  // 16 rows, a quarter of the inputs a warp
-  kPair,      // 32 rows of a SwiGLU pair: gate in warps 0 and 1, up in 2 and 3
+  kQuarters,  // the same, of a matrix in quarters
+  kPair,      // 32 rows of a SwiGLU pair: gate in the first two warps, up in the others
 };
 
-// The block's tile `tile` of a matrix [n_out, 64·n_across]: calls store(token, row, value) for
-// every output, from the warps that have it. Bricks behind n_out are padded, so store must look.
-template <int kBits, int kColumns, BrickMode kMode, class Store>
-__device__ __forceinline__ void run_brick_tile(const uint8_t* bricks, const uint8_t* up,
-                                               int n_across, int tile, const uint4* packed,
-                                               const Store& store) {
-  const int warp = threadIdx.x / 32;
-  const int64_t bytes_across = n_across * brick_bytes_of(kBits);
-  float sums[kColumns][4] = {};
-  if constexpr (kMode == BrickMode::kChain) {
-    brick_chain<kBits, kColumns>(bricks + tile * bytes_across, n_across, warp, packed, sums);
-    for_brick_sums<kColumns>(sums, int64_t(tile) * 64 + 16 * warp, store);
-  } else if constexpr (kMode == BrickMode::kQuarters) {
-    const int n = n_across / 4;
-    brick_chain<kBits, kColumns>(
-        bricks + tile / 4 * bytes_across + warp * n * brick_bytes_of(kBits), n, tile % 4,
-        packed + int64_t(warp) * n * kColumns * 64, sums);
-    join_quarters<kColumns>(sums);
-    if (warp == 0) for_brick_sums<kColumns>(sums, int64_t(tile) * 16, store);
-  } else {
-    const uint8_t* mine = warp < 2 ? bricks : up;
-    brick_chain<kBits, kColumns>(mine + tile / 2 * bytes_across, n_across, tile % 2 * 2 + warp % 2,
-                                 packed, sums);
-    join_pair<kColumns>(sums);
-    if (warp < 2) for_brick_sums<kColumns>(sums, int64_t(tile) * 32 + 16 * warp, store);
-  }
-}
-
-inline int64_t tile_rows_of(BrickMode mode) {
-  return mode == BrickMode::kChain ? 64 : mode == BrickMode::kPair ? 32 : 16;
+__host__ __device__ constexpr int64_t tile_rows_of(BrickMode mode) {
+  return mode == BrickMode::kPair ? 32 : 64;
 }
 
 inline bool is_bricks(const QuantMatrix& w) {
@@ -264,51 +285,6 @@ inline bool is_bricks(const QuantMatrix& w) {
 
 inline const uint8_t* bricks_of(const QuantMatrix& w) {
   return reinterpret_cast<const uint8_t*>(w.codes);
-}
-
-// Bytes of packed activations: rows in eights, 1, 2 or 4 of them.
-inline size_t packed_bytes(int64_t n_columns, int64_t n_in) {
-  return static_cast<size_t>(n_columns * n_in / 64) * 1024;
-}
-
-// Rows that these kernels take; with more, weights are better kept in shared memory.
-inline constexpr int64_t kBrickTokensMax = 32;
-
-inline int brick_columns_of(int64_t n_rows) {
-  return n_rows <= 8 ? 1 : n_rows <= 16 ? 2 : 4;
-}
-
-// x [n_rows, n_in], n_in a multiple of 64, into `packed`; absent rows are zeros.
-struct PackCall {
-  const uint16_t* x;
-  uint4* packed;
-  int64_t n_rows, n_in;
-  int n_columns;
-};
-__host__ __device__ constexpr int64_t n_packed_runs(const PackCall& call) {
-  return call.n_in * call.n_columns;  // 64 of 16 bytes for 64 inputs of 8 rows
-}
-// Runs first, first + step, ….
-__device__ __forceinline__ void pack_rows(const PackCall& call, int64_t first, int64_t step) {
-  for (int64_t run = first; run < n_packed_runs(call); run += step) {
-    const int lane = run % 32, half = run / 32 % 2;
-    const int64_t block = run / 64, j = block / call.n_columns;
-    const int64_t token = block % call.n_columns * 8 + lane / 4;
-    uint32_t words[4] = {0, 0, 0, 0};
-    if (token < call.n_rows) {
-      const uint16_t* from = call.x + token * call.n_in + j * 64 + 32 * half + 2 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = *reinterpret_cast<const uint32_t*>(from + 8 * i);
-    }
-    call.packed[run] = make_uint4(words[0], words[1], words[2], words[3]);
-  }
-}
-
-// A call with its place in scratch of the context.
-inline PackCall take_packed(const uint16_t* x, int64_t n_rows, int64_t n_in, int n_columns,
-                            CudaContext& context) {
-  auto* packed = context.scratch.take<std::byte>(packed_bytes(n_columns, n_in));
-  return {x, reinterpret_cast<uint4*>(packed), n_rows, n_in, n_columns};
 }
 
 }  // namespace roost::cuda

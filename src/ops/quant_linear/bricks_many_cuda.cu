@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kTileThreads, kQuarters ? 1 : 2)
 template <int kBits, int kTokens, bool kQuarters, bool kPair>
 void launch(ManyCall call, CudaContext& context) {
   const auto kernel = sm90_bricks_linear_tile<kBits, kTokens, kQuarters, kPair>;
-  constexpr size_t kBytes = tile_shared_bytes<kTokens>();
+  constexpr size_t kBytes = tile_shared_bytes<kBits, kTokens>();
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kBytes)));
   call.n_token_tiles = (call.n_rows + kTokens - 1) / kTokens;

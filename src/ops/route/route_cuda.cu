@@ -1,5 +1,6 @@
 // The CUDA kernel of route: a warp a row.
 #include "ops/launch.cuh"
+#include "ops/sample/draws.cuh"
 
 namespace roost {
 namespace {
@@ -9,61 +10,52 @@ using namespace cuda;
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 
-// A logit and its expert. The order of choice: larger logits first, ties to the lower id.
-struct Choice {
-  float logit;
-  int id;
-};
-
-__device__ __forceinline__ bool comes_before(const Choice& a, const Choice& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-// A lane's logits e = lane, lane + 32, …: in registers where they are few, else where they lie.
+// A lane's experts e = lane, lane + 32, … as keys that fall in the order of choice: larger logits
+// first, ties to the lower id. In registers where they are few, else made where they are needed.
 constexpr int kKeptExperts = 256;
 template <bool kKept>
-struct Logits {
+struct Keys {
   const float* row;
   int n_experts;
-  float kept[kKept ? kKeptExperts / 32 : 1];
+  uint64_t kept[kKept ? kKeptExperts / 32 : 1];
 
-  __device__ Logits(const float* logits, int n) : row(logits), n_experts(n) {
+  __device__ Keys(const float* logits, int n) : row(logits), n_experts(n) {
     if constexpr (kKept) {
 #pragma unroll
-      for (int k = 0; k < kKeptExperts / 32; ++k) {
-        const int e = 32 * k + threadIdx.x % 32;
-        kept[k] = e < n ? logits[e] : -INFINITY;
-      }
+      for (int k = 0; k < kKeptExperts / 32; ++k) kept[k] = made(32 * k + threadIdx.x % 32);
     }
   }
-  // Calls look(expert, logit) for those of the lane.
+  // Calls look(expert, key) for all lanes together; behind the last expert the key is 0.
   template <class Look>
   __device__ __forceinline__ void for_each(const Look& look) const {
     if constexpr (kKept) {
 #pragma unroll
-      for (int k = 0; k < kKeptExperts / 32; ++k) {
-        const int e = 32 * k + threadIdx.x % 32;
-        if (e < n_experts) look(e, kept[k]);
-      }
+      for (int k = 0; k < kKeptExperts / 32; ++k) look(32 * k + int(threadIdx.x) % 32, kept[k]);
     } else {
-      for (int e = threadIdx.x % 32; e < n_experts; e += 32) look(e, row[e]);
+      for (int first = 0; first < n_experts; first += 32) {
+        const int e = first + threadIdx.x % 32;
+        look(e, made(e));
+      }
     }
+  }
+  __device__ __forceinline__ uint64_t made(int e) const {
+    return e < n_experts ? key_of(row[e], e) : 0;
   }
 };
 
+__device__ __forceinline__ float logit_of(uint64_t key) {
+  const auto rank = uint32_t(key >> 32);
+  return __uint_as_float(rank & 0x80000000u ? rank ^ 0x80000000u : ~rank);
+}
+
 // The first in the order of choice of those behind `last`.
 template <bool kKept>
-__device__ __forceinline__ Choice next_choice(const Logits<kKept>& logits, const Choice& last) {
-  Choice best{-INFINITY, INT32_MAX};
-  logits.for_each([&](int e, float logit) {
-    const Choice candidate{logit, e};
-    if (comes_before(last, candidate) && comes_before(candidate, best)) best = candidate;
-  });
-  for (int step = 16; step > 0; step /= 2) {
-    const Choice other{__shfl_xor_sync(~0u, best.logit, step), __shfl_xor_sync(~0u, best.id, step)};
-    if (comes_before(other, best)) best = other;
-  }
-  return best;
+__device__ __forceinline__ uint64_t next_choice(const Keys<kKept>& keys, uint64_t last) {
+  uint64_t best = 0;
+  keys.for_each([&](int, uint64_t key) { best = key < last && key > best ? key : best; });
+  const unsigned high = __reduce_max_sync(~0u, unsigned(best >> 32));
+  const unsigned low = __reduce_max_sync(~0u, best >> 32 == high ? unsigned(best) : 0u);
+  return uint64_t(high) << 32 | low;
 }
 
 struct RouteCall {
@@ -76,32 +68,29 @@ struct RouteCall {
 };
 
 // Writes ids and, from Σ in ascending id, weights. `last`: the last in the order of choice.
-__device__ void write_chosen(const RouteCall& c, int64_t t, float largest, const Choice& last) {
-  const float* logits = c.logits + t * c.n_experts;
-  const int lane = threadIdx.x % 32;
-  const auto is_chosen = [&](int e) {
-    return e < c.n_experts && !comes_before(last, Choice{logits[e], e});
-  };
+template <bool kKept>
+__device__ void write_chosen(const RouteCall& c, const Keys<kKept>& keys, int64_t t, float largest,
+                             uint64_t last) {
   float sum = 0;
-  for (int first = 0; first < c.n_experts; first += 32) {
-    const int e = first + lane;
-    const bool counts = e < c.n_experts && (!c.normalize || is_chosen(e));
-    const float term = counts ? exp_f32(logits[e] - largest) : 0.0f;
+  keys.for_each([&](int, uint64_t key) {
+    const bool counts = key != 0 && (!c.normalize || key >= last);
+    const float term = counts ? exp_f32(logit_of(key) - largest) : 0.0f;
     // In ascending order; what does not count would add nothing.
+#pragma unroll 1
     for (unsigned left = __ballot_sync(~0u, counts); left != 0; left &= left - 1)
       sum += __shfl_sync(~0u, term, __ffs(int(left)) - 1);
-  }
+  });
   int n_before = 0;
-  for (int first = 0; first < c.n_experts; first += 32) {
-    const int e = first + lane;
-    const unsigned mask = __ballot_sync(~0u, is_chosen(e));
-    if (is_chosen(e)) {
-      const int64_t to = t * c.n_chosen + n_before + __popc(mask & ((1u << lane) - 1));
+  keys.for_each([&](int e, uint64_t key) {
+    const bool is_chosen = key >= last;
+    const unsigned mask = __ballot_sync(~0u, is_chosen);
+    if (is_chosen) {
+      const int64_t to = t * c.n_chosen + n_before + __popc(mask & ((1u << threadIdx.x % 32) - 1));
       c.ids[to] = e;
-      c.weights[to] = exp_f32(logits[e] - largest) / sum;
+      c.weights[to] = exp_f32(logit_of(key) - largest) / sum;
     }
     n_before += __popc(mask);
-  }
+  });
 }
 
 template <bool kKept>
@@ -110,10 +99,11 @@ __global__ void __launch_bounds__(kThreads) sm80_route(RouteCall c) {
   const int lane = threadIdx.x % 32;
   for (int64_t t = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; t < c.n_rows;
        t += int64_t(gridDim.x) * kWarps) {
-    const Logits<kKept> logits(c.logits + t * c.n_experts, c.n_experts);
+    const Keys<kKept> keys(c.logits + t * c.n_experts, c.n_experts);
     if (c.shared_gate != nullptr && lane == 0) c.shared_gate[t] = sigmoid_f32(c.shared_logit[t]);
     bool is_finite = true;
-    logits.for_each([&](int, float logit) { is_finite = is_finite && isfinite(logit); });
+    keys.for_each(
+        [&](int, uint64_t key) { is_finite = is_finite && (key == 0 || isfinite(logit_of(key))); });
     if (!__all_sync(~0u, is_finite)) {
       for (int s = lane; s < c.n_chosen; s += 32) {
         c.ids[t * c.n_chosen + s] = s;
@@ -121,13 +111,14 @@ __global__ void __launch_bounds__(kThreads) sm80_route(RouteCall c) {
       }
       continue;
     }
-    Choice last{INFINITY, -1};
+    uint64_t last = ~uint64_t{0};
     float largest = 0;
+#pragma unroll 1
     for (int s = 0; s < c.n_chosen; ++s) {
-      last = next_choice(logits, last);
-      if (s == 0) largest = last.logit;
+      last = next_choice(keys, last);
+      if (s == 0) largest = logit_of(last);
     }
-    write_chosen(c, t, largest, last);
+    write_chosen(c, keys, t, largest, last);
   }
 }
 

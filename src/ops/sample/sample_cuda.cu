@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/launch.cuh"
+#include "ops/sample/draws.cuh"
 
 namespace roost {
 namespace {
@@ -16,6 +17,7 @@ constexpr int kPartIds = 4096;  // of a partial sum of S
 
 struct SampleCall {
   const float* logits;
+  const uint32_t* const* masks;  // or null; one for each row, or null
   const SampleParams* params;
   int32_t* tokens;
   double* weights;  // [blocks, n_tokens]
@@ -23,32 +25,17 @@ struct SampleCall {
   int64_t n_rows, n_vocabulary, n_tokens, n_keys_max;
 };
 
-// Keys fall as the contract's order of candidates does: by logit, then towards higher ids. Zeros of
-// both signs are one value.
-__device__ __forceinline__ uint64_t key_of(float logit, int32_t id) {
-  const uint32_t bits = logit == 0 ? 0 : __float_as_uint(logit);
-  const uint32_t rank = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return uint64_t(rank) << 32 | (0xFFFFFFFFu - uint32_t(id));
-}
+// A row's logits: what its mask hides is -inf, but for what is not finite, which must be seen.
+struct RowLogits {
+  const float* logits;
+  const uint32_t* mask;  // or null
 
-__device__ __forceinline__ int32_t id_of(uint64_t key) {
-  return int32_t(0xFFFFFFFFu - uint32_t(key));
-}
-
-__device__ uint64_t mix(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xBF58476D1CE4E5B9u;
-  x ^= x >> 27;
-  x *= 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
-__device__ double noise_of(const SampleParams& p, int32_t id) {
-  const uint64_t row =
-      mix(mix(p.seed + 0x9E3779B97F4A7C15u) ^ (uint64_t(p.position) * 0xD1B54A32D192ED03u));
-  const uint64_t bits = mix(row ^ uint64_t(id));
-  return -log(-log(double(bits >> 11) * 0x1p-53 + 0x1p-54));
-}
+  __device__ __forceinline__ float operator[](int64_t id) const {
+    const float logit = logits[id];
+    const bool is_hidden = mask != nullptr && (mask[id / 32] >> (id % 32) & 1) == 0;
+    return is_hidden && isfinite(logit) ? -INFINITY : logit;
+  }
+};
 
 // What the threads of the block share about their row.
 struct RowState {
@@ -73,7 +60,7 @@ __device__ uint64_t block_max(uint64_t key, RowState& s) {
 }
 
 // Also finds NaN and +inf.
-__device__ void find_largest(const float* z, int64_t n, RowState& s) {
+__device__ void find_largest(const RowLogits& z, int64_t n, RowState& s) {
   uint64_t largest = 0;
   int is_broken = 0;
   for (int64_t id = threadIdx.x; id < n; id += kThreads) {
@@ -91,7 +78,7 @@ __device__ void find_largest(const float* z, int64_t n, RowState& s) {
 }
 
 // The k-th largest key becomes the threshold: one digit of eight bits a round.
-__device__ void keep_top_k(const float* z, int64_t n, int64_t k, RowState& s) {
+__device__ void keep_top_k(const RowLogits& z, int64_t n, int64_t k, RowState& s) {
   uint64_t prefix = 0;
   int64_t n_left = k;
   for (int shift = 56; shift >= 0; shift -= 8) {
@@ -123,7 +110,7 @@ __device__ void keep_top_k(const float* z, int64_t n, int64_t k, RowState& s) {
 }
 
 // Weights of what is left, 0 elsewhere.
-__device__ void weigh(const float* z, int64_t n, double temperature, const RowState& s,
+__device__ void weigh(const RowLogits& z, int64_t n, double temperature, const RowState& s,
                       double* weights) {
   const double largest = z[id_of(s.largest)];
   for (int64_t id = threadIdx.x; id < n; id += kThreads) {
@@ -158,7 +145,7 @@ __device__ __forceinline__ int bin_of(double logit, double largest, double tempe
 // The least bin behind which nothing can be in the prefix of top_p: sums of the weights as integers
 // of 2^-40, rounded down, are already beyond what is wanted, by more than any rounding of the exact
 // sum in falling order.
-__device__ int last_bin(const float* z, const double* weights, int64_t n, double wanted,
+__device__ int last_bin(const RowLogits& z, const double* weights, int64_t n, double wanted,
                         double temperature, RowState& s) {
   for (int b = threadIdx.x; b < kBins; b += kThreads) s.bins[b] = 0;
   __syncthreads();
@@ -199,8 +186,8 @@ __device__ void sort_falling(uint64_t* keys, int64_t n) {
 }
 
 // The shortest prefix, in falling order, whose sum reaches top_p·S, at least one.
-__device__ void keep_top_p(const float* z, const double* weights, int64_t n, const SampleParams& p,
-                           uint64_t* keys, RowState& s) {
+__device__ void keep_top_p(const RowLogits& z, const double* weights, int64_t n,
+                           const SampleParams& p, uint64_t* keys, RowState& s) {
   add_up(weights, n, s);
   const double wanted = p.top_p * s.total;
   const int bin = last_bin(z, weights, n, wanted, p.temperature, s);
@@ -227,14 +214,14 @@ __device__ void keep_top_p(const float* z, const double* weights, int64_t n, con
 }
 
 // The id with the largest z/T + noise of what is left, ties to the lower id.
-__device__ int32_t draw(const float* z, const double* weights, int64_t n, const SampleParams& p,
+__device__ int32_t draw(const RowLogits& z, const double* weights, int64_t n, const SampleParams& p,
                         RowState& s) {
   double best = 0;
   int32_t winner = -1;
   for (int64_t id = threadIdx.x; id < n; id += kThreads) {
     if (!isfinite(z[id]) || key_of(z[id], int32_t(id)) < s.threshold) continue;
     if (weights[id] < p.min_p) continue;
-    const double value = double(z[id]) / p.temperature + noise_of(p, int32_t(id));
+    const double value = double(z[id]) / p.temperature + noise_of(p.seed, p.position, int32_t(id));
     if (winner < 0 || value > best) best = value, winner = int32_t(id);
   }
   auto* winners = reinterpret_cast<int32_t*>(s.bins);
@@ -253,7 +240,7 @@ __device__ int32_t draw(const float* z, const double* weights, int64_t n, const 
 
 __device__ int32_t sample_row(const SampleCall& c, int64_t row, double* weights, uint64_t* keys,
                               RowState& s) {
-  const float* z = c.logits + row * c.n_vocabulary;
+  const RowLogits z{c.logits + row * c.n_vocabulary, c.masks == nullptr ? nullptr : c.masks[row]};
   const SampleParams p = c.params[row];
   find_largest(z, c.n_tokens, s);
   if (s.is_broken) return -1;
@@ -293,9 +280,14 @@ size_t sample_cuda_scratch_bytes(int64_t vocabulary) {
 }
 
 void sample_cuda(const Sample& op, CudaContext& context) {
-  ROOST_CHECK(op.masks.empty());  // the engine hides what they hide before the call
   const DeviceArena::Scope scope(context.scratch);
   SampleCall call{.logits = f32_data(op.logits), .params = context.push(op.params)};
+  std::vector<const uint32_t*> masks;
+  for (const uint32_t* mask : op.masks) {
+    const auto n_words = static_cast<size_t>((op.n_tokens + 31) / 32);
+    masks.push_back(mask == nullptr ? nullptr : context.push(std::span(mask, n_words)));
+  }
+  if (!masks.empty()) call.masks = context.push(std::span<const uint32_t* const>(masks));
   call.tokens = i32_data(op.tokens);
   call.n_rows = op.logits.dim(0);
   call.n_vocabulary = op.logits.dim(1);

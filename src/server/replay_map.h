@@ -1,0 +1,50 @@
+// The tokens of past replies, found again by what they were rendered to (docs/SERVER.md, replies
+// that come back).
+#pragma once
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace roost {
+
+// A reply as it was drawn: in its turn the text `lead` came from the prompt, then these tokens.
+struct Replay {
+  std::string lead;
+  std::vector<Token> tokens;
+};
+
+// Any thread. The reply that was looked for or kept last stays longest.
+class ReplayMap {
+ public:
+  explicit ReplayMap(size_t n_replies_max = 4096, size_t n_bytes_max = size_t{64} << 20)
+      : n_replies_max_(n_replies_max), n_bytes_max_(n_bytes_max) {}
+
+  // turn: the reply's turn as the template prints it, without the header and the end of the turn.
+  // owner: only the same one finds it again.
+  void put(const std::string& owner, std::string_view turn, Replay replay);
+  std::optional<Replay> find(const std::string& owner, std::string_view turn);
+
+ private:
+  struct Kept {
+    std::string key;
+    Replay replay;
+    size_t n_bytes() const;
+  };
+
+  void drop(std::list<Kept>::iterator place);
+
+  const size_t n_replies_max_, n_bytes_max_;
+  std::mutex mutex_;
+  std::list<Kept> kept_;  // the one used last is the first
+  std::map<std::string, std::list<Kept>::iterator> places_;
+  size_t n_bytes_ = 0;
+};
+
+}  // namespace roost

@@ -1,0 +1,109 @@
+"""Calls: a loop of them costs no reading again, they are forced by grammar, and many tools are quick."""
+
+import json
+import time
+
+import pytest
+
+import dialects
+from dialects import as_turn, must_call, tool
+
+CONVERSATIONS = ("chat", "responses", "messages")
+MOVE = {"type": "object", "properties": {"to": {"enum": ["north", "south", "east"]},
+                                         "steps": {"type": "integer", "minimum": 1, "maximum": 99}},
+        "required": ["to", "steps"], "additionalProperties": False}
+LOOK = {"type": "object", "properties": {"far": {"type": "boolean"}}, "required": ["far"],
+        "additionalProperties": False}
+
+
+def tools(dialect, **more):
+    return [tool(dialect, "move", MOVE, **more), tool(dialect, "look", LOOK, **more)]
+
+
+def forced(talk, name=None):
+    """Members that make a call come; reasoning is kept short."""
+    out = {"tools": tools(talk.dialect), "tool_choice": must_call(talk.dialect, name), "max_tokens": 120}
+    if talk.cell.thinks:
+        out["thinking_budget"] = 12
+    return out
+
+
+@pytest.mark.cells(dialects=CONVERSATIONS, thinks=(True,))
+def test_S07_a_loop_of_calls_reads_nothing_twice(talk):
+    # A salt of its own: what other tests left behind must not help.
+    fields = {**forced(talk, "move"), "cache_salt": str(talk.cell), "temperature": 1}
+    turns, before = ["Go somewhere."], None
+    for i in range(5):
+        reply = talk.once(turns, **{**fields, "seed": i})
+        assert reply.status == 200 and len(reply.calls) == 1, reply.body
+        if before is not None:  # the previous prompt and all of its reply but the last row
+            assert reply.n_cached >= before.n_prompt + before.n_reply - 1
+            assert reply.roost["replayed_tokens"] > 0
+        turns += [as_turn(reply), {"tool": f"moved {i}"}]
+        before = reply
+    last = talk.once(turns + ["Thanks."], **fields)
+    assert last.n_cached > 0
+    first_question = len(talk.prompt_ids(turns[:1], tools=fields["tools"]))
+    assert last.n_cached >= first_question - 8  # all but the header of the reply
+    talk.ask(turns, **fields)
+
+
+@pytest.mark.cells(dialects=CONVERSATIONS, thinks=(True,))
+def test_S08_a_past_call_in_another_order_is_another_prompt_and_right(talk):
+    fields = {**forced(talk, "move"), "cache_salt": "S08" + str(talk.cell)}
+    turns = ["Go somewhere."]
+    for _ in range(3):
+        reply = talk.once(turns, **fields)
+        turns += [as_turn(reply), {"tool": "moved"}]
+    name, arguments = turns[1]["calls"][0]
+    swapped = json.dumps(dict(reversed(json.loads(arguments).items())))
+    turns[1]["calls"] = [(name, swapped)]
+    after = talk.ask(turns, **fields)  # equals a fresh reply
+    assert len(after.calls) == 1
+
+
+@pytest.mark.cells(dialects=CONVERSATIONS)
+def test_S37_required_and_named_calls_come(talk):
+    any_call = talk.ask(["Hello"], **forced(talk), temperature=1)
+    assert any_call.calls and not any_call.content
+    for name, arguments in any_call.calls:
+        value = json.loads(arguments)
+        if name == "move":
+            assert set(value) == {"to", "steps"} and value["to"] in MOVE["properties"]["to"]["enum"]
+            assert isinstance(value["steps"], int) and 1 <= value["steps"] <= 99
+        else:
+            assert name == "look" and isinstance(value["far"], bool)
+    named = talk.ask(["Hello"], **forced(talk, "look"), temperature=1)
+    assert [name for name, _ in named.calls] == ["look"]
+    ends = {"chat": "stop", "responses": "completed", "messages": "tool_use"}
+    assert named.finish == ends[talk.dialect]
+    none = {"type": "none"} if talk.dialect == "messages" else "none"
+    assert not talk.ask(["Hello"], tools=tools(talk.dialect), tool_choice=none).calls
+    for choice, offered in ((must_call(talk.dialect, "jump"), tools(talk.dialect)), (must_call(talk.dialect), [])):
+        assert talk.once(["Hello"], tools=offered, tool_choice=choice).refusal == "request.unknown_tool"
+
+
+@pytest.mark.cells(dialects=CONVERSATIONS)
+def test_S36_one_call_where_parallel_ones_are_off(talk):
+    choice = must_call(talk.dialect)
+    one = {"tool_choice": {**choice, "disable_parallel_tool_use": True}} if talk.dialect == "messages" else {
+        "tool_choice": choice, "parallel_tool_calls": False}
+    for seed in range(3):
+        assert len(talk.once(["Hello"], **{**forced(talk), **one, "temperature": 1, "seed": seed}).calls) == 1
+
+
+@pytest.mark.cells(dialects=CONVERSATIONS)
+def test_S47_many_tools_compile_quickly(dialect, alive):
+    text = 'Does "this" \\ and\nthat ] % of it. ' * 20
+    fields = {f"field_{i}": {"type": kind, "description": text}
+              for i, kind in enumerate(["string", "integer", "boolean", "string", "object", "array"])}
+    for n in (60, 100, 200):
+        offered = [tool(dialect, f"tool_{i}", {"type": "object", "properties": {**fields, f"own_{i}": {"type": "number"}},
+                                               "required": ["field_0", f"own_{i}"]}, description=text)
+                   for i in range(n)]
+        fields_of = dict(tools=offered, tool_choice=must_call(dialect), enable_thinking=False, max_tokens=1, temperature=0)
+        first = dialects.ask(alive, dialect, ["Hi"], **fields_of)
+        assert first.status == 200, first.body
+        begin = time.monotonic()
+        assert dialects.ask(alive, dialect, ["Hi"], **fields_of).status == 200
+        assert time.monotonic() - begin < 30

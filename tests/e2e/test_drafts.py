@@ -1,0 +1,77 @@
+"""Drafts over HTTP: no reply differs for them, whatever it asks for, and their figures add up."""
+
+import json
+import re
+import urllib.request
+
+import pytest
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+          "required": ["name", "age"]}
+ASKS = {
+    "greedy": ("Count from 1 to 40.", {}),
+    "drawn": ("Count from 1 to 40.", {"temperature": 0.8, "seed": 4}),
+    "penalties": ("Tell me a short story about Kira and a lantern.",
+                  {"frequency_penalty": 0.3, "presence_penalty": 0.2, "temperature": 0.7, "seed": 1}),
+    "bias": ("Count from 1 to 40.", {"logit_bias": {"220": -1.5}, "min_tokens": 60}),
+    "logprobs": ("Count from 1 to 40.", {"logprobs": True, "top_logprobs": 3}),
+    "budget": ("Nils has 12 pears and buys 7 more. How many pears does Nils have now?",
+               {"enable_thinking": True, "thinking_token_budget": 9}),
+    "schema": ("Extract name and age as JSON: Omar is 41 years old and lives in Lisbon.",
+               {"response_format": {"type": "json_schema",
+                                    "json_schema": {"name": "person", "schema": SCHEMA}}}),
+}
+
+
+def chat(server, question, fields):
+    body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 120,
+            "enable_thinking": False, **fields}
+    request = urllib.request.Request(server.url + "/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def metrics(server):
+    """The sum over the labels of every metric."""
+    sums = {}
+    with urllib.request.urlopen(server.url + "/metrics") as answer:
+        for line in answer.read().decode().splitlines():
+            if match := re.fullmatch(r"roost_(\w+)\{.*\} (\S+)", line):
+                sums[match[1]] = sums.get(match[1], 0) + float(match[2])
+    return sums
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_reply_is_the_same_with_and_without_drafts(server, name):
+    question, fields = ASKS[name]
+    drafted = chat(server, question, fields)
+    plain = chat(server, question, {**fields, "draft": False})
+    assert drafted["roost"]["token_sha256"] == plain["roost"]["token_sha256"]
+    assert drafted["choices"][0].get("logprobs") == plain["choices"][0].get("logprobs")
+    assert drafted["timings"]["draft_n"] > 0
+    assert plain["roost"]["accept_length"] is None
+
+
+def test_the_figures_of_replies_add_up_in_the_metrics(server):
+    before = metrics(server)
+    replies = [chat(server, question, fields) for question, fields in ASKS.values()]
+    after = metrics(server)
+    grown = {name: after[name] - before[name] for name in after}
+    roost = [reply["roost"] for reply in replies]
+    assert grown["draft_rounds_total"] == sum(r["rounds"] - r["rounds_plain"] for r in roost)
+    assert grown["plain_rounds_total"] == sum(r["rounds_plain"] for r in roost)
+    assert grown["draft_rows_total"] == sum(r["draft_rows"] for r in roost)
+    assert grown["draft_tokens_total"] == sum(r["timings"]["draft_n"] for r in replies)
+    assert grown["accepted_tokens_total"] == sum(r["timings"]["draft_n_accepted"] for r in replies)
+    assert grown["draft_rows_total"] == grown["draft_tokens_total"] + grown["draft_rounds_total"]
+    assert grown["draft_tokens_per_position_total"] == grown["draft_tokens_total"]
+    assert grown["accepted_tokens_per_position_total"] == grown["accepted_tokens_total"]
+    for reply in replies:
+        # Tokens behind the first one, an end token too.
+        n_tokens = reply["usage"]["completion_tokens"] - (reply["choices"][0]["finish_reason"] != "stop")
+        assert reply["roost"]["accept_length"] == pytest.approx(n_tokens / reply["roost"]["rounds"], abs=1e-3)
+        assert 0 <= reply["roost"]["draft_share"] <= 1
+        assert sorted(reply["roost"]["accepted_per_position"], reverse=True)[0] <= 1
+    assert after["accept_length"] >= 1
+    assert 0 <= after["draft_time_ratio"] < 1
