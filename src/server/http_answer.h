@@ -35,7 +35,6 @@ class HttpAnswer {
   bool closes() const { return closes_; }
   std::string idle() const { return idle_(); }
   size_t n_pending() const { return pending_.size(); }
-  void put_back(std::string bytes) { pending_ = std::move(bytes); }  // taken and not sent
   std::string take_pending() { return std::exchange(pending_, std::string()); }
 
  private:

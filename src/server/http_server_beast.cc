@@ -130,7 +130,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void disarm();
   void client_gone();
   void begin_answer(const HttpHead& head);
-  void send_at_once();
 
   Socket socket_;
   std::optional<asio::ssl::stream<Socket&>> tls_;
@@ -320,7 +319,6 @@ asio::awaitable<size_t> Connection::write_some(asio::const_buffer from, error_co
 asio::awaitable<void> Connection::run() {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
-  socket_.non_blocking(true, ignored);
   if (co_await shake_hands()) {
     while (co_await serve_one()) {
     }
@@ -555,19 +553,6 @@ void Connection::write(std::string bytes) {
     return;
   }
   answer_.write(bytes);
-  send_at_once();
-}
-
-// What the socket takes without waiting needs neither a timer nor the coroutine: most events of a
-// stream. The rest, and every error, is the coroutine's.
-void Connection::send_at_once() {
-  if (tls_ || n_in_flight_ > 0) return void(wake_.cancel());
-  std::string bytes = answer_.take_pending();
-  error_code ec;
-  const size_t n_sent = socket_.write_some(asio::buffer(bytes), ec);
-  if (n_sent > 0) last_sent_ = now();
-  if (n_sent == bytes.size()) return;
-  answer_.put_back(bytes.substr(n_sent));
   wake_.cancel();
 }
 
