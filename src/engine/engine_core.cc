@@ -96,15 +96,8 @@ int64_t EngineCore::time_rows(int32_t n_rows, const int32_t* page) {
   logit_rows_.resize(static_cast<size_t>(std::min<int64_t>(n_rows, options_.drawn_rows_max)));
   std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
   sampling_.assign(logit_rows_.size(), {});
-  drawn_tokens_.resize(logit_rows_.size());
   const int64_t from = clock_.now_ns();
-  runner_.run({.tokens = tokens_,
-               .positions = positions_,
-               .rows = row_spans_,
-               .delta_rows = delta_spans_,
-               .logit_rows = logit_rows_,
-               .sampling = sampling_},
-              drawn_tokens_);
+  run_rows();
   return std::max<int64_t>(clock_.now_ns() - from, 1);
 }
 

@@ -73,6 +73,7 @@ class EngineCore {
 
  private:
   int64_t time_rows(int32_t n_rows, const int32_t* page);
+  void run_rows();  // of the step that is built
 
   // A sequence that draws in the step: its rows from the newest token on are the last of its rows.
   struct Drawn {

@@ -19,16 +19,8 @@ void EngineCore::step() {
   if (running_.empty()) return;
   grow_pages();
   build_step();
-  drawn_tokens_.resize(logit_rows_.size());
   const int64_t from = clock_.now_ns();
-  runner_.run({.tokens = tokens_,
-               .positions = positions_,
-               .rows = row_spans_,
-               .delta_rows = delta_spans_,
-               .logit_rows = logit_rows_,
-               .sampling = sampling_,
-               .hooks = hooks_},
-              drawn_tokens_);
+  run_rows();
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   costs_.observe(n_rows, clock_.now_ns() - from);
   ++counts_.n_steps;
@@ -41,6 +33,18 @@ void EngineCore::step() {
   keep_places_passed();
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
+}
+
+void EngineCore::run_rows() {
+  drawn_tokens_.resize(logit_rows_.size());
+  runner_.run({.tokens = tokens_,
+               .positions = positions_,
+               .rows = row_spans_,
+               .delta_rows = delta_spans_,
+               .logit_rows = logit_rows_,
+               .sampling = sampling_,
+               .hooks = hooks_},
+              drawn_tokens_);
 }
 
 void EngineCore::build_step() {

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "engine/engine_core.h"
 #include "engine/model_runner.h"
+#include "engine/runner_around.h"
 #include "tests/model_run.h"
 #include "weights/drafter.h"
 
@@ -58,22 +59,22 @@ class TickingClock final : public Clock {
   mutable int64_t now_ = 0;
 };
 
-// What a test does to the model's runner. Passes everything else on.
-class TestRunner : public StepRunner {
+// What a test does to the model's runner.
+class TestRunner : public RunnerAround {
  public:
-  explicit TestRunner(std::unique_ptr<StepRunner> inner) : inner_(std::move(inner)) {}
+  using RunnerAround::RunnerAround;
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
     if (on_step_) on_step_();
-    if (!leaks_rejected_) return inner_->run(rows, drawn);
+    if (!leaks_rejected_) return RunnerAround::run(rows, drawn);
     std::vector<DeltaSpan> spans(rows.delta_rows.begin(), rows.delta_rows.end());
     for (DeltaSpan& span : spans) span.store_after = span.n_packed();
     StepRows leaky = rows;
     leaky.delta_rows = spans;
-    inner_->run(leaky, drawn);
+    RunnerAround::run(leaky, drawn);
   }
   int32_t draft_rows_max() const override {
-    return has_own_drafts_ ? 16 : inner_->draft_rows_max();
+    return has_own_drafts_ ? 16 : RunnerAround::draft_rows_max();
   }
   void absorb(std::span<const TapRows> rows) override {
     for (const TapRows& taken : rows) {
@@ -81,39 +82,17 @@ class TestRunner : public StepRunner {
       absorbed_.push_back({n_drafted_, taken.rows.n_rows});
       n_drafted_ = 0;
     }
-    inner_->absorb(rows);
+    RunnerAround::absorb(rows);
   }
   void draft(std::span<const DraftBlock> blocks, std::span<int32_t> tokens) override {
     if (blocks[0].position > 0) n_drafted_ = blocks[0].n_rows - 1;
-    if (!own_drafts_) return inner_->draft(blocks, tokens);
+    if (!own_drafts_) return RunnerAround::draft(blocks, tokens);
     for (const DraftBlock& block : blocks) {
       const auto n = static_cast<size_t>(block.n_rows) - 1;
       own_drafts_(block, tokens.first(n));
       tokens = tokens.subspan(n);
     }
   }
-  void reset_slot(int32_t slot) override { inner_->reset_slot(slot); }
-  void save_state(int32_t slot, int32_t snapshot) override { inner_->save_state(slot, snapshot); }
-  bool load_state(int32_t snapshot, int32_t slot) override {
-    return inner_->load_state(snapshot, slot);
-  }
-  void copy_page(int32_t from, int32_t to) override { inner_->copy_page(from, to); }
-  size_t page_bytes() const override { return inner_->page_bytes(); }
-  size_t snapshot_bytes() const override { return inner_->snapshot_bytes(); }
-  void read_page(int32_t page, std::span<std::byte> to) const override {
-    inner_->read_page(page, to);
-  }
-  void write_page(int32_t page, std::span<const std::byte> from) override {
-    inner_->write_page(page, from);
-  }
-  void read_snapshot(int32_t snapshot, std::span<std::byte> to) const override {
-    inner_->read_snapshot(snapshot, to);
-  }
-  void write_snapshot(int32_t snapshot, std::span<const std::byte> from) override {
-    inner_->write_snapshot(snapshot, from);
-  }
-  std::string name() const override { return inner_->name(); }
-
   using OwnDrafts = std::function<void(const DraftBlock&, std::span<int32_t>)>;
   void set_own_drafts(OwnDrafts drafts) {
     own_drafts_ = std::move(drafts);
@@ -129,7 +108,6 @@ class TestRunner : public StepRunner {
   const std::vector<Absorbed>& absorbed() const { return absorbed_; }
 
  private:
-  std::unique_ptr<StepRunner> inner_;
   OwnDrafts own_drafts_;
   bool has_own_drafts_ = false, leaks_rejected_ = false;
   std::function<void()> on_step_;
