@@ -146,7 +146,8 @@ void PrefixFiles::index_files() {
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return std::tie(a.time, a.path) < std::tie(b.time, b.path);
   });
-  std::vector<std::pair<PrefixEntry, uint64_t>> entries;
+  // By position: a parent stands before its children.
+  std::multimap<int64_t, std::pair<PrefixEntry, uint64_t>> entries;
   const auto skip = [&](const std::string& path, uint64_t n_bytes, const std::string& why) {
     log(LogLevel::kWarning, "prefix_file_skipped", {{"why", why}});
     ++counts_.n_skipped;
@@ -160,14 +161,12 @@ void PrefixFiles::index_files() {
     } else if (file.path != path_of(entry->name) || file.n_bytes != file_bytes_of(*entry)) {
       skip(file.path, file.n_bytes, file.path + ": cut off, or of another name");
     } else {
-      entries.emplace_back(std::move(entry).value(), file.n_bytes);
+      const int64_t position = entry->position;
+      entries.emplace(position, std::pair(std::move(entry).value(), file.n_bytes));
     }
   }
-  // A parent stands before its children.
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return a.first.position < b.first.position;
-  });
-  for (auto& [entry, n_bytes] : entries) {
+  for (auto& [position, file] : entries) {
+    auto& [entry, n_bytes] = file;
     const PrefixEntry* parent = find(entry.parent);
     const bool fits = is_zero(entry.parent) ? entry.start == 0
                                             : parent != nullptr && parent->salt == entry.salt &&

@@ -382,17 +382,10 @@ TEST_P(EngineLaws, suspended_and_resumed_the_reply_is_the_same) {
   EngineRequest background = first_;
   background.priority = Priority::kBackground;
   std::vector<std::shared_ptr<Reply>> all;
-<<<<<<< HEAD
-  for (int i = 0; i < 3; ++i) all.push_back(two.submit(request(text(20, 40 + i), 30, 60 + i)));
-  all.push_back(two.submit(background));
-  for (int i = 0; i < 8; ++i) two.step();
-  all.push_back(two.submit(request(text(20, 50), 5, 64)));
-=======
   for (int i = 0; i < 3; ++i) all.push_back(two.submit(request(text(20, 40 + i), 30, 40 + i)));
   all.push_back(two.submit(background));
   for (int i = 0; i < 8; ++i) two.step();
   all.push_back(two.submit(request(text(20, 50), 5, 50)));
->>>>>>> cache
   two.finish();
   EXPECT_GT(two.core().counts().n_suspended, 0);
   expect_same(*all[3], two, "suspended");
