@@ -36,7 +36,7 @@ struct FewRows {
 };
 
 // All rows, in their last slots. All threads call it; the rows are there behind it.
-__device__ __forceinline__ void take_all_rows(const FewCall& c, FewRows& rows) {
+[[maybe_unused]] __device__ __forceinline__ void take_all_rows(const FewCall& c, FewRows& rows) {
   __syncthreads();  // the item before is done with its rows
   if (int(threadIdx.x) < c.n_rows)
     rows.places[threadIdx.x] = int32_t(threadIdx.x * c.n_slots + c.n_chosen);
@@ -45,7 +45,7 @@ __device__ __forceinline__ void take_all_rows(const FewCall& c, FewRows& rows) {
 }
 
 // Those of the u-th expert that any row chose, by ascending id; none: rows.n is 0.
-__device__ __forceinline__ void find_rows(const FewCall& c, int u, FewRows& rows) {
+[[maybe_unused]] __device__ __forceinline__ void find_rows(const FewCall& c, int u, FewRows& rows) {
   if (c.n_rows == 1) {
     __syncthreads();  // the item before is done with its row
     if (threadIdx.x == 0) rows.expert = c.ids[u], rows.places[0] = u, rows.n = 1;
