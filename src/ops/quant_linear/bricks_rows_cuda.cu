@@ -30,14 +30,15 @@ struct RowsCall {
   int n_parts, n_across;
 };
 
-__device__ __forceinline__ const RowsPart& part_of(const RowsCall& call, int64_t tile) {
+[[maybe_unused]] __device__ __forceinline__ const RowsPart& part_of(const RowsCall& call,
+                                                                    int64_t tile) {
   int p = 0;
   while (p + 1 < call.n_parts && tile >= call.parts[p + 1].first_tile) ++p;
   return call.parts[p];
 }
 
-__device__ __forceinline__ void store(const RowsCall& call, const RowsPart& part, int token,
-                                      int64_t row, float value) {
+[[maybe_unused]] __device__ __forceinline__ void store(const RowsCall& call, const RowsPart& part,
+                                                       int token, int64_t row, float value) {
   if (token >= call.n_rows || row >= part.n_out) return;
   if (part.y_f32 != nullptr) part.y_f32[token * part.n_out + row] = value;
   if (part.y_bf16 != nullptr) part.y_bf16[token * part.n_out + row] = bf16_of(value);
