@@ -8,6 +8,7 @@
 #include <cctype>
 #include <optional>
 
+#include "base/hash.h"
 #include "text/reply_parser.h"
 
 namespace roost {
@@ -363,6 +364,7 @@ class TurnEncoder {
   void plain(std::string_view text) { encode_guarded(model_.tokenizer, text, guard_, out_); }
 
   void turn(std::string_view text) {
+    add_to_digest();
     starts_.push_back(static_cast<int64_t>(out_.tokens.size()));
     const bool is_question = text.starts_with(kUserHeader) &&
                              !text.substr(kUserHeader.size()).starts_with("<tool_response>");
@@ -371,11 +373,12 @@ class TurnEncoder {
     const size_t end = text.find(kTurnEndMark);
     if (end == std::string_view::npos) {
       out_.lead = without_guards(text.substr(kReplyHeader.size()), guard_);
+      out_.before_reply = digest_;
       return plain(text);
     }
     const std::string_view body = text.substr(kReplyHeader.size(), end - kReplyHeader.size());
     const std::string shown = without_guards(body, guard_);
-    const std::optional<Replay> replay = find_replay_ ? find_replay_(shown) : std::nullopt;
+    const std::optional<Replay> replay = find_replay_ ? find_replay_(digest_, shown) : std::nullopt;
     if (!replay || !body.starts_with(replay->lead)) return plain(text);
     plain(text.substr(0, kReplyHeader.size() + replay->lead.size()));
     out_.text += shown.substr(replay->lead.size());
@@ -383,6 +386,14 @@ class TurnEncoder {
     out_.tokens.insert(out_.tokens.end(), replay->tokens.begin(), replay->tokens.end());
     out_.replayed.emplace_back(from, static_cast<int64_t>(out_.tokens.size()));
     plain(text.substr(end));
+  }
+
+  // Of the digest so far and the tokens since then: no token is read twice.
+  void add_to_digest() {
+    const size_t from = starts_.empty() ? 0 : static_cast<size_t>(starts_.back());
+    const std::span<const Token> tokens(out_.tokens);
+    digest_ += sha256_hex(std::as_bytes(tokens.subspan(from)));
+    digest_ = sha256_hex(std::as_bytes(std::span(digest_)));
   }
 
   void note_places() {
@@ -401,6 +412,7 @@ class TurnEncoder {
   const FindReplay& find_replay_;
   Prompt& out_;
   std::vector<int64_t> starts_;     // tokens before each turn
+  std::string digest_;              // of all tokens before the turn in work
   std::optional<size_t> question_;  // the last turn that the user wrote
 };
 

@@ -19,7 +19,8 @@ struct Prompt {
   std::string text;
   std::vector<Token> tokens;
   bool starts_in_reasoning = false;
-  std::string lead;  // what the reply's turn begins with, behind its header
+  std::string lead;          // what the reply's turn begins with, behind its header
+  std::string before_reply;  // a digest of what stands in front of that turn
   // Spans of tokens that are past replies as they were drawn.
   std::vector<std::pair<int64_t, int64_t>> replayed;
   // Where later prompts are likely to part from this one, ascending: behind the system turn, before
@@ -29,8 +30,10 @@ struct Prompt {
   int64_t n_replayed() const;
 };
 
-// The reply that a turn of the assistant was rendered from, if it is known.
-using FindReplay = std::function<std::optional<Replay>(std::string_view turn)>;
+// The reply that a turn of the assistant was rendered from, if it is known; before: as
+// Prompt::before_reply, of that turn.
+using FindReplay =
+    std::function<std::optional<Replay>(std::string_view before, std::string_view turn)>;
 
 // Renders and tokenizes. Leading system turns are joined; later ones stand at their place; a
 // conversation without a user turn is rendered as if one stood first; a last turn that is continued

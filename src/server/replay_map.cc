@@ -11,8 +11,9 @@ namespace roost {
 namespace {
 
 // Clients choose what they send: no two turns may share a key.
-std::string key_of(const std::string& owner, std::string_view turn) {
-  const std::string whole = std::to_string(owner.size()) + '\n' + owner + std::string(turn);
+std::string key_of(const std::string& owner, std::string_view before, std::string_view turn) {
+  const std::string whole =
+      std::to_string(owner.size()) + '\n' + owner + std::string(before) + '\n' + std::string(turn);
   return sha256_hex(std::as_bytes(std::span(whole)));
 }
 
@@ -29,10 +30,11 @@ void ReplayMap::drop(std::list<Kept>::iterator place) {
   kept_.erase(place);
 }
 
-void ReplayMap::put(const std::string& owner, std::string_view turn, Replay replay) {
-  std::string key = key_of(owner, turn);
+void ReplayMap::put(const std::string& owner, std::string_view before, std::string_view turn,
+                    Replay replay) {
+  std::string key = key_of(owner, before, turn);
   const std::lock_guard lock(mutex_);
-  // Two replies of one text: the newer is the one that a conversation goes on with.
+  // Two replies of one text to one prompt: the newer is the one that a conversation goes on with.
   if (const auto known = places_.find(key); known != places_.end()) drop(known->second);
   kept_.push_front({std::move(key), std::move(replay)});
   kept_.front().replay.tokens.shrink_to_fit();
@@ -42,8 +44,9 @@ void ReplayMap::put(const std::string& owner, std::string_view turn, Replay repl
     drop(std::prev(kept_.end()));
 }
 
-std::optional<Replay> ReplayMap::find(const std::string& owner, std::string_view turn) {
-  const std::string key = key_of(owner, turn);
+std::optional<Replay> ReplayMap::find(const std::string& owner, std::string_view before,
+                                      std::string_view turn) {
+  const std::string key = key_of(owner, before, turn);
   const std::lock_guard lock(mutex_);
   const auto known = places_.find(key);
   if (known == places_.end()) return std::nullopt;

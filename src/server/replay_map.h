@@ -26,10 +26,12 @@ class ReplayMap {
   explicit ReplayMap(size_t n_replies_max = 4096, size_t n_bytes_max = size_t{64} << 20)
       : n_replies_max_(n_replies_max), n_bytes_max_(n_bytes_max) {}
 
-  // turn: the reply's turn as the template prints it, without the header and the end of the turn.
-  // owner: only the same one finds it again.
-  void put(const std::string& owner, std::string_view turn, Replay replay);
-  std::optional<Replay> find(const std::string& owner, std::string_view turn);
+  // owner: only the same one finds it again. before: a digest of what stands in front of the
+  // reply's turn, so that equal words elsewhere are not taken for it. turn: as the template prints
+  // it, without the header and the end of the turn.
+  void put(const std::string& owner, std::string_view before, std::string_view turn, Replay replay);
+  std::optional<Replay> find(const std::string& owner, std::string_view before,
+                             std::string_view turn);
 
  private:
   struct Kept {

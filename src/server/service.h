@@ -127,8 +127,12 @@ class Service {
   Result<void> admit_responses(Call& call);
   // The prompt of a conversation, with past replies as they were drawn.
   Result<Prompt> prompt_of(const Call& call, const ServedModel& served, const ChatRequest& request);
-  void keep_replay(const ServedModel& served, const ChatRequest& request, const std::string& owner,
-                   const std::string& lead, const FinishedChoice& choice);
+  // Where a reply stands: whose it is, what stands in front of its turn, what its turn begins with.
+  struct ReplayPlace {
+    std::string owner, before, lead;
+  };
+  void keep_replay(const ServedModel& served, const ChatRequest& request, const ReplayPlace& place,
+                   const FinishedChoice& choice);
   Result<Job> chat_job(Call& call, const std::shared_ptr<const ServedModel>& served,
                        const ChatRequest& request);
   Result<void> begin_limited(Call& call);

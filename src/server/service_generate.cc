@@ -79,8 +79,9 @@ Result<Prompt> Service::prompt_of(const Call& call, const ServedModel& served,
                                   const ChatRequest& request) {
   FindReplay find;
   if (request.generation.uses_replay)
-    find = [this, owner = call.owner(request.generation.cache_salt)](std::string_view turn) {
-      return replays_.find(owner, turn);
+    find = [this, owner = call.owner(request.generation.cache_salt)](std::string_view before,
+                                                                     std::string_view turn) {
+      return replays_.find(owner, before, turn);
     };
   return build_prompt(served, request, clock_.unix_seconds(), find);
 }
@@ -88,8 +89,7 @@ Result<Prompt> Service::prompt_of(const Call& call, const ServedModel& served,
 // The next prompt of this conversation holds the reply again, as text: what that text is rendered
 // to leads back to the tokens.
 void Service::keep_replay(const ServedModel& served, const ChatRequest& request,
-                          const std::string& owner, const std::string& lead,
-                          const FinishedChoice& choice) {
+                          const ReplayPlace& place, const FinishedChoice& choice) {
   const ReplyMachine& machine = *choice.machine;
   // Text that was cut off at a stop string was drawn all the same: the client's turn is shorter.
   if (choice.end.cause == FinishCause::kStopString || machine.token_ids().empty()) return;
@@ -110,7 +110,8 @@ void Service::keep_replay(const ServedModel& served, const ChatRequest& request,
     reply.calls.push_back(std::move(call));
   }
   const Result<std::string> turn = render_reply(served, request, reply, clock_.unix_seconds());
-  if (turn && !turn->empty()) replays_.put(owner, *turn, {lead, machine.token_ids()});
+  if (turn && !turn->empty())
+    replays_.put(place.owner, place.before, *turn, {place.lead, machine.token_ids()});
 }
 
 namespace {
@@ -161,9 +162,9 @@ Result<Service::Job> Service::chat_job(Call& call, const std::shared_ptr<const S
   if (request.generation.uses_replay && request.generation.uses_cache && !request.continues_last) {
     ChatRequest about;
     about.generation = request.generation;
-    job.on_choice = [this, served, about, owner = call.owner(request.generation.cache_salt),
-                     lead = prompt.lead](const FinishedChoice& choice) {
-      keep_replay(*served, about, owner, lead, choice);
+    ReplayPlace place{call.owner(request.generation.cache_salt), prompt.before_reply, prompt.lead};
+    job.on_choice = [this, served, about, place = std::move(place)](const FinishedChoice& choice) {
+      keep_replay(*served, about, place, choice);
     };
   }
   return job;

@@ -36,8 +36,8 @@ def test_S07_a_loop_of_calls_reads_nothing_twice(talk):
     for i in range(5):
         reply = talk.once(turns, **{**fields, "seed": i})
         assert reply.status == 200 and len(reply.calls) == 1, reply.body
-        if before is not None:  # the previous prompt and all of its reply but the last row
-            assert reply.n_cached >= before.n_prompt + before.n_reply - 1
+        if before is not None:  # the previous prompt and its reply, but for the rows of its last round
+            assert reply.n_cached >= before.n_prompt + before.n_reply - (16 if talk.cell.drafts else 1)
             assert reply.roost["replayed_tokens"] > 0
         turns += [as_turn(reply), {"tool": f"moved {i}"}]
         before = reply
