@@ -277,9 +277,11 @@ inline std::vector<json::Value> stream_events(const std::string& bytes) {
     const size_t end = std::min(bytes.find("\n\n", at), bytes.size());
     const std::string record = bytes.substr(at, end - at);
     at = end + 2;
-    const size_t data = record.rfind("data: ");
-    if (data == std::string::npos || record.substr(data + 6) == "[DONE]") continue;
-    Result<json::Value> value = json::parse(record.substr(data + 6));
+    const size_t line = record.starts_with("data: ") ? 0 : record.find("\ndata: ");
+    if (line == std::string::npos) continue;
+    const std::string data = record.substr(record.find("data: ", line) + 6);
+    if (data == "[DONE]") continue;
+    Result<json::Value> value = json::parse(data);
     ROOST_CHECK(bool(value));
     out.push_back(std::move(value).value());
   }
