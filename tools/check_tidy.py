@@ -97,6 +97,8 @@ def unseen_plants():
         is_seen = matches(path, applies) and not matches(path, let_off) and re.search(pattern, line)
         if not is_seen:
             yield f"{SELF}: the ban of {name} does not see {line!r} in {path}"
+    if not list(unopened("src/a_test.cc", ['#include "base/b.h"'])):
+        yield f"{SELF}: a file that opens with another's header is not seen"
 
 
 def commented_out(path, lines):
@@ -128,6 +130,26 @@ def too_long(path, lines):
         around = lines[max(0, first - 3):last]
         if last - first > limit and not any(LONG.search(line) for line in around):
             yield first + 1, f"a function of {last - first} lines, at most {limit}"
+
+
+OWN_HEADER = re.compile(r'#include "(?:\w+/)*(\w+)\.h"')
+
+
+def unopened(path, lines):
+    """A file opens with a sentence on what it owns, or with the header that holds it: its own, or
+    of a test the tested one's."""
+    code = [line for line in lines if line.strip() and not line.startswith(("#pragma", "#!"))]
+    first = code[0] if code else ""
+    if path.endswith((".py", ".sh")):
+        is_open = first.startswith(('"""', 'r"""', "#"))
+    elif path.endswith(CPP):
+        own = OWN_HEADER.match(first)
+        stem = path.rsplit("/", 1)[-1].split(".")[0].removesuffix("_test")
+        is_open = first.startswith("//") or bool(own and own.group(1) == stem)
+    else:
+        return
+    if not is_open:
+        yield 1, "the file does not open with a sentence on what it owns"
 
 
 def functions(lines):
@@ -209,7 +231,7 @@ def main():
     errors += unseen_plants()
     for path, text in texts.items():
         lines = text.splitlines()
-        for check in (banned, commented_out, too_wide, too_long):
+        for check in (banned, commented_out, too_wide, too_long, unopened):
             errors += [f"{path}:{number}: {what}" for number, what in check(path, lines)]
     print("\n".join(errors))
     print(f"{len(texts)} files, {len(errors)} faults")

@@ -1,3 +1,4 @@
+// Texts that the JSON parser takes or refuses, and how they are written back.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,3 +1,4 @@
+// The loops that find what this machine can do at most: reading memory, multiplying and adding.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/machine_limits_cpu.cc"
 #include <hwy/foreach_target.h>
