@@ -107,8 +107,8 @@ inline size_t cores_bytes(int64_t n_rows, int64_t n_in) {
   return static_cast<size_t>(n_rows * n_in * 2) + 256;  // read behind the last core
 }
 
-// Rows of n_across · 64 inputs into shared memory, by all threads of the block; row_of(token) is where
-// one begins. Leaves a group of copies on its way.
+// Rows of n_across · 64 inputs into shared memory, by all threads of the block; row_of(token) is
+// where one begins. Leaves a group of copies on its way.
 template <class RowOf>
 __device__ __forceinline__ void load_cores(const ActivationCores& to, int n_across,
                                            const RowOf& row_of) {
