@@ -13,10 +13,10 @@
 #include "apps/engine_bench.h"
 #include "apps/load_weights.h"
 #include "apps/machine.h"
+#include "apps/random_steps.h"
 #include "apps/timed_ops.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "base/random.h"
 #include "device/cpu/machine_limits.h"
 #include "model/qwen35.h"
 
@@ -38,10 +38,9 @@ double median(std::vector<double> values) {
 class Subject {
  public:
   Subject(const ModelWeights& weights, const BenchOptions& options)
-      : weights_(weights),
-        pool_(options.n_threads > 0 ? options.n_threads : n_usable_cpus()),
+      : pool_(options.n_threads > 0 ? options.n_threads : n_usable_cpus()),
         rows_max_(std::max(options.chunk_rows, options.decode_rows)),
-        ops_(make_cpu_ops(pool_, limits(weights, rows_max_))),
+        ops_(make_cpu_ops(pool_, Qwen35::ops_limits(weights.config, rows_max_))),
         timed_(*ops_),
         model_(weights, timed_, rows_max_, rows_max_),
         n_sequences_(static_cast<int32_t>(options.decode_rows)),
@@ -50,10 +49,9 @@ class Subject {
         state_(ModelState::create(weights.config, ops_->activation(),
                                   static_cast<int32_t>(pages_per_sequence_ * n_sequences_),
                                   n_sequences_, 0, host_device(), options.kv)),
-        logits_(static_cast<size_t>(n_sequences_ * weights.config.vocabulary) * sizeof(float)),
-        lengths_(static_cast<size_t>(n_sequences_), 0) {
-    for (int64_t p = 0; p < pages_per_sequence_ * n_sequences_; ++p)
-      pages_.push_back(static_cast<int32_t>(p));
+        steps_(
+            weights.config.vocabulary, page_tables(),
+            Buffer(static_cast<size_t>(n_sequences_ * weights.config.vocabulary) * sizeof(float))) {
   }
 
   ThreadPool& pool() { return pool_; }
@@ -62,55 +60,30 @@ class Subject {
   Qwen35& model() { return model_; }
 
   // The next n_rows of one sequence; random tokens, no logits.
-  void prompt_rows(int32_t sequence, int64_t n_rows) { run({{sequence, n_rows}}, false); }
-  // One row of every sequence, or of the first n.
-  void decode(bool with_head) { decode(with_head, n_sequences_); }
-  void decode(bool with_head, int32_t n) {
-    std::vector<std::pair<int32_t, int64_t>> rows;
-    for (int32_t s = 0; s < n; ++s) rows.emplace_back(s, 1);
-    run(rows, with_head);
+  void prompt_rows(int32_t sequence, int64_t n_rows) {
+    const RandomSteps::Rows rows{sequence, n_rows};
+    steps_.run(model_, state_, {&rows, 1}, false);
   }
-  void rewind(int64_t length) { std::fill(lengths_.begin(), lengths_.end(), length); }
+  // One row of every sequence, or of the first n.
+  void decode(bool has_logits) { decode(has_logits, n_sequences_); }
+  void decode(bool has_logits, int32_t n) {
+    std::vector<RandomSteps::Rows> rows;
+    for (int32_t s = 0; s < n; ++s) rows.push_back({s, 1});
+    steps_.run(model_, state_, rows, has_logits);
+  }
+  void rewind(int64_t length) {
+    for (int32_t s = 0; s < n_sequences_; ++s) steps_.set_length(s, length);
+  }
 
  private:
-  static OpsLimits limits(const ModelWeights& weights, int64_t rows_max) {
-    return Qwen35::ops_limits(weights.config, rows_max);
+  std::vector<std::vector<int32_t>> page_tables() const {
+    std::vector<std::vector<int32_t>> tables(static_cast<size_t>(n_sequences_));
+    int32_t next = 0;
+    for (std::vector<int32_t>& table : tables)
+      for (int64_t p = 0; p < pages_per_sequence_; ++p) table.push_back(next++);
+    return tables;
   }
 
-  void run(const std::vector<std::pair<int32_t, int64_t>>& rows, bool with_head) {
-    std::vector<int32_t> tokens, positions, logit_rows;
-    std::vector<RowSpan> spans;
-    std::vector<DeltaSpan> delta;
-    for (const auto& [sequence, n_rows] : rows) {
-      int64_t& length = lengths_[static_cast<size_t>(sequence)];
-      const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(n_rows);
-      spans.push_back(
-          {first, n, static_cast<int32_t>(length), pages_.data() + sequence * pages_per_sequence_});
-      delta.push_back({.first_row = first,
-                       .n_new = n,
-                       .store_after = n,
-                       .first_packed = first,
-                       .slot = sequence});
-      for (int64_t i = 0; i < n_rows; ++i) {
-        tokens.push_back(static_cast<int32_t>(random_.next_u64() %
-                                              static_cast<uint64_t>(weights_.config.vocabulary)));
-        positions.insert(positions.end(), 3, static_cast<int32_t>(length + i));
-      }
-      if (with_head) logit_rows.push_back(first + n - 1);
-      length += n_rows;
-    }
-    const Tensor logits = logits_.tensor(
-        DType::kF32, {static_cast<int64_t>(logit_rows.size()), weights_.config.vocabulary});
-    model_.forward({.tokens = tokens,
-                    .positions = positions,
-                    .rows = spans,
-                    .delta_rows = delta,
-                    .logit_rows = logit_rows,
-                    .logits = logits},
-                   state_);
-  }
-
-  const ModelWeights& weights_;
   ThreadPool pool_;
   int64_t rows_max_;
   std::unique_ptr<Ops> ops_;
@@ -119,10 +92,7 @@ class Subject {
   int32_t n_sequences_;
   int64_t tokens_max_, pages_per_sequence_;
   ModelState state_;
-  Buffer logits_;
-  std::vector<int64_t> lengths_;
-  std::vector<int32_t> pages_;
-  SeededRandom random_{1};
+  RandomSteps steps_;
 };
 
 // Distinct experts that one decode step touches, over all layers.

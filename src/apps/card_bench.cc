@@ -7,12 +7,12 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "apps/load_weights.h"
+#include "apps/random_steps.h"
 #include "apps/timed_ops.h"
 #include "base/json.h"
-#include "base/random.h"
 #include "model/qwen35.h"
 
 namespace roost {
@@ -23,7 +23,7 @@ constexpr double kBytesPerSecond = 4.3e12, kFlopPerSecond = 790e12;
 constexpr int64_t kShortContext = 128;  // of the sequences that decode beside each other
 constexpr int64_t kDecodeRows[] = {1, 8, 16};
 constexpr int64_t kPromptRows[] = {2048, 8192};
-constexpr int64_t kSequences = 16;
+constexpr int32_t kSequences = 16;
 
 double now_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -40,8 +40,7 @@ struct Row {
 class CardSubject {
  public:
   CardSubject(const ModelWeights& weights, Hardware& hardware, int64_t chunk_rows)
-      : weights_(weights),
-        device_(hardware.device()),
+      : device_(hardware.device()),
         chunk_rows_(chunk_rows),
         ops_(hardware.make_ops(Qwen35::ops_limits(weights.config, chunk_rows))),
         timed_(*ops_),
@@ -49,14 +48,9 @@ class CardSubject {
         timed_model_(weights, timed_, chunk_rows, chunk_rows),
         state_(ModelState::create(weights.config, ops_->activation(), n_pages(), kSequences, 0,
                                   device_)),
-        logits_(device_.take(static_cast<size_t>(kSequences * weights.config.vocabulary) *
-                             sizeof(float))),
-        lengths_(kSequences, 0) {
-    int32_t next = 0;
-    for (int64_t s = 0; s < kSequences; ++s) {
-      for (int64_t p = 0; p < pages_of(s); ++p) pages_[s].push_back(next++);
-    }
-  }
+        steps_(weights.config.vocabulary, page_tables(),
+               device_.take(static_cast<size_t>(kSequences * weights.config.vocabulary) *
+                            sizeof(float))) {}
 
   const Ops& ops() const { return *ops_; }
   std::map<std::string, double> take_times() {
@@ -64,29 +58,27 @@ class CardSubject {
     timed_.reset();
     return times;
   }
-  void set_length(int64_t sequence, int64_t length) {
-    lengths_[static_cast<size_t>(sequence)] = length;
-  }
 
   // A whole prompt of one sequence from its start, with the logits of its last row.
-  double prompt_ms(int64_t sequence, int64_t n_rows, bool is_timed = false) {
-    set_length(sequence, 0);
+  double prompt_ms(int32_t sequence, int64_t n_rows, bool is_timed = false) {
+    steps_.set_length(sequence, 0);
     device_.wait();
     const double begin = now_ms();
     for (int64_t at = 0; at < n_rows; at += chunk_rows_) {
       const int64_t n = std::min(chunk_rows_, n_rows - at);
-      step({{sequence, n}}, at + n == n_rows, is_timed);
+      const RandomSteps::Rows rows{sequence, n};
+      steps_.run(model(is_timed), state_, {&rows, 1}, at + n == n_rows);
     }
     device_.wait();
     return now_ms() - begin;
   }
   // One row of each of the first n sequences, as a server does: the next waits for the logits.
   double decode_ms(int64_t n_sequences, bool is_timed = false) {
-    std::vector<std::pair<int64_t, int64_t>> rows;
-    for (int64_t s = 0; s < n_sequences; ++s) rows.emplace_back(s, 1);
+    std::vector<RandomSteps::Rows> rows;
+    for (int32_t s = 0; s < n_sequences; ++s) rows.push_back({s, 1});
     device_.wait();
     const double begin = now_ms();
-    step(rows, true, is_timed);
+    steps_.run(model(is_timed), state_, rows, true);
     device_.wait();
     return now_ms() - begin;
   }
@@ -105,60 +97,31 @@ class CardSubject {
   }
 
  private:
-  static int64_t pages_of(int64_t sequence) {
+  Qwen35& model(bool is_timed) { return is_timed ? timed_model_ : model_; }
+  static int64_t pages_of(int32_t sequence) {
     const int64_t n_tokens = sequence == 0 ? kPromptRows[1] + 1024 : kShortContext + 1024;
     return (n_tokens + kPageTokens - 1) / kPageTokens;
   }
   static int32_t n_pages() {
     int64_t n = 0;
-    for (int64_t s = 0; s < kSequences; ++s) n += pages_of(s);
+    for (int32_t s = 0; s < kSequences; ++s) n += pages_of(s);
     return static_cast<int32_t>(n);
   }
-
-  void step(const std::vector<std::pair<int64_t, int64_t>>& rows, bool with_head, bool is_timed) {
-    std::vector<int32_t> tokens, positions, logit_rows;
-    std::vector<RowSpan> spans;
-    std::vector<DeltaSpan> delta;
-    for (const auto& [sequence, n_rows] : rows) {
-      int64_t& length = lengths_[static_cast<size_t>(sequence)];
-      const auto first = static_cast<int32_t>(tokens.size()), n = static_cast<int32_t>(n_rows);
-      spans.push_back({first, n, static_cast<int32_t>(length), pages_[sequence].data()});
-      delta.push_back({.first_row = first,
-                       .n_new = n,
-                       .store_after = n,
-                       .first_packed = first,
-                       .slot = static_cast<int32_t>(sequence)});
-      for (int64_t i = 0; i < n_rows; ++i) {
-        tokens.push_back(static_cast<int32_t>(random_.next_u64() %
-                                              static_cast<uint64_t>(weights_.config.vocabulary)));
-        positions.insert(positions.end(), 3, static_cast<int32_t>(length + i));
-      }
-      if (with_head) logit_rows.push_back(first + n - 1);
-      length += n_rows;
-    }
-    const Tensor logits = logits_.tensor(
-        DType::kF32, {static_cast<int64_t>(logit_rows.size()), weights_.config.vocabulary});
-    (is_timed ? timed_model_ : model_)
-        .forward({.tokens = tokens,
-                  .positions = positions,
-                  .rows = spans,
-                  .delta_rows = delta,
-                  .logit_rows = logit_rows,
-                  .logits = logits},
-                 state_);
+  static std::vector<std::vector<int32_t>> page_tables() {
+    std::vector<std::vector<int32_t>> tables(kSequences);
+    int32_t next = 0;
+    for (int32_t s = 0; s < kSequences; ++s)
+      for (int64_t p = 0; p < pages_of(s); ++p) tables[static_cast<size_t>(s)].push_back(next++);
+    return tables;
   }
 
-  const ModelWeights& weights_;
   Device& device_;
   int64_t chunk_rows_;
   std::unique_ptr<Ops> ops_;
   TimedOps timed_;
   Qwen35 model_, timed_model_;
   ModelState state_;
-  Buffer logits_;
-  std::vector<int64_t> lengths_;
-  std::map<int64_t, std::vector<int32_t>> pages_;
-  SeededRandom random_{1};
+  RandomSteps steps_;
 };
 
 // Median, and (largest - smallest) / median.
@@ -197,7 +160,7 @@ double prompt_floor_ms(const ModelWeights& weights, int64_t rows) {
 
 std::vector<Row> measure(const ModelWeights& weights, CardSubject& subject, int repetitions) {
   std::vector<Row> rows;
-  for (int64_t s = 0; s < kSequences; ++s) subject.prompt_ms(s, kShortContext);
+  for (int32_t s = 0; s < kSequences; ++s) subject.prompt_ms(s, kShortContext);
   for (const int64_t n : kDecodeRows) {
     Row row{.kind = "decode", .rows = n, .context = kShortContext};
     row.floor_ms = decode_floor_ms(weights, n, kShortContext, subject.n_touched(n));
@@ -233,9 +196,7 @@ void print_times(const char* what, const std::map<std::string, double>& times) {
 
 void print_json(const std::vector<Row>& rows, const std::string& card,
                 const BenchOptions& options) {
-  const std::string synthetic = "synth:";
-  const std::string shape =
-      options.model.starts_with(synthetic) ? options.model.substr(synthetic.size()) : options.model;
+  const std::string shape = synthetic_shape_of(options.model).value_or(options.model);
   json::Value list = json::Value::array();
   for (const Row& r : rows) {
     json::Value v = json::Value::object();

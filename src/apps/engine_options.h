@@ -9,6 +9,7 @@
 
 namespace roost {
 
+// Refuses flag.value, with the flag and the numbers, for a value below `low` or above `high`.
 Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t high);
 
 // Refuses flag.value, also for codes where the device has no kernels for them.

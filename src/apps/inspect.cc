@@ -273,7 +273,7 @@ int run_inspect(const InspectOptions& options) {
     print_memory_plan(*plan);
   else
     say(plan.error());
-  const bool has_text_side = !folder.starts_with("synth:");
+  const bool has_text_side = !synthetic_shape_of(folder);
   if (has_text_side) {
     if (const auto text = load_text_side(options.load, system_clock()); !text) say(text.error());
   }

@@ -8,8 +8,6 @@ namespace roost {
 
 namespace {
 
-constexpr std::string_view kSynthetic = "synth:";
-
 Result<LoadedWeights> make_weights(const std::string& shape, int64_t n_layers,
                                    bool is_read_by_host) {
   SyntheticOptions options;
@@ -25,6 +23,12 @@ Result<LoadedWeights> make_weights(const std::string& shape, int64_t n_layers,
 
 }  // namespace
 
+std::optional<std::string> synthetic_shape_of(const std::string& model) {
+  constexpr std::string_view kPrefix = "synth:";
+  if (!model.starts_with(kPrefix)) return std::nullopt;
+  return model.substr(kPrefix.size());
+}
+
 Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
   ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
   Result<json::Value> value = json::parse(text);
@@ -34,8 +38,8 @@ Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
 
 Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,
                                          bool is_read_by_host) {
-  if (model.starts_with(kSynthetic))
-    return make_weights(model.substr(kSynthetic.size()), n_layers, is_read_by_host);
+  if (const std::optional<std::string> shape = synthetic_shape_of(model))
+    return make_weights(*shape, n_layers, is_read_by_host);
   ROOST_TRY(const json::Value json, read_json(model + "/config.json", limits::kConfigBytesMax));
   ROOST_TRY(ModelConfig config, parse_config(json));
   ROOST_TRY(Checkpoint checkpoint, Checkpoint::open(model));

@@ -20,6 +20,9 @@ struct LoadedWeights {
 // One JSON document of a file; refusals name it.
 Result<json::Value> read_json(const std::string& path, size_t n_bytes_max);
 
+// SHAPE of a model that is named synth:SHAPE; nothing for a folder.
+std::optional<std::string> synthetic_shape_of(const std::string& model);
+
 // model: a folder, or synth:SHAPE with n_layers layers (0: the shape's own). Synthetic weights that
 // no host reads are left for the device to make.
 Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,

@@ -20,7 +20,6 @@ class Machine {
 
   const std::shared_ptr<Hardware>& hardware() const { return hardware_; }
   bool is_cpu() const { return is_cpu_; }
-  std::string memory_name() const { return is_cpu_ ? "memory" : "memory of the card"; }
 
   // The weights where the ops read them: `weights` itself on the CPU. synthetic: what they were
   // made of, or null.

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "apps/engine_options.h"
 #include "apps/load_model.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -265,17 +266,15 @@ int run_run(const CommandLine& line) {
   const Flags& flags = line.flags;
   Result<ChatRequest> request = request_of(flags);
   if (!request) return complain(request.error());
+  Result<EngineOptions> engine = engine_options_of(flags);
+  if (!engine) return complain(engine.error());
   LoadOptions options;
   options.folder = line.model;
   options.device = flags.device;
   options.template_file = flags.chat_template;
   options.drafter = flags.drafter;
   options.drafter_bits = flags.drafter_bits;
-  options.engine.has_drafts = !flags.no_drafts;
-  options.engine.context_max = flags.context;
-  options.engine.kv_bytes = static_cast<size_t>(flags.kv_mib) << 20;
-  options.engine.memory_max = static_cast<size_t>(flags.max_memory) << 20;
-  options.engine.n_threads = static_cast<int>(flags.threads);
+  options.engine = std::move(*engine);
   options.engine.streams_max = 1;
   const Result<std::shared_ptr<ServedModel>> model = load_model(options, system_clock());
   if (!model) return complain(model.error());

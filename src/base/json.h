@@ -50,16 +50,16 @@ class Value {
   const std::string& number_text() const;  // the spelling
   double as_double() const;                // nearest double; huge spellings give ±inf
   bool is_spelled_as_integer() const;      // no '.', 'e', 'E': Python's int as opposed to float
-  std::optional<int64_t> as_int64()
-      const;  // integral value however spelled ("1e3", "5.0"), if it fits
+  // An integral value, however it is spelled ("1e3", "5.0"); nothing if there is none or too large.
+  std::optional<int64_t> as_int64() const;
   std::optional<uint64_t> as_uint64() const;
 
   const std::vector<Value>& items() const;  // of an array
   std::vector<Value>& items();
   const std::vector<Member>& members() const;  // of an object, in order, repeated keys kept
   std::vector<Member>& members();
-  const Value* find(std::string_view key)
-      const;  // last member of that key; null pointer if none or not an object
+  // The last member of that key; null pointer if there is none or this is not an object.
+  const Value* find(std::string_view key) const;
   void set(std::string_view key, Value value);  // replaces the member of that key or appends one
   void push(Value value);                       // appends to an array
 
@@ -96,11 +96,12 @@ class Value {
 
 bool operator==(const Value& a, const Value& b);  // same types, spellings and order
 
-// Reads exactly one RFC 8259 document of UTF-8 without BOM. Repeated keys are kept (see below).
+// Reads exactly one RFC 8259 document of UTF-8 without BOM. Repeated keys are kept
+// (find_duplicate_key tells of them).
 // Refuses, at the first byte that cannot be read on:
-//   json.invalid          "byte 17: a value is missing"
-//   json.invalid_unicode  "byte 17: …", where the ill-formed bytes or the lone surrogate's escape
-//   begin json.too_deep         more than depth_max arrays and objects inside each other
+//   json.invalid            "byte 17: a value is missing"
+//   json.invalid_unicode    "byte 17: …": there the ill-formed bytes or a lone surrogate's \u begin
+//   json.too_deep           more than depth_max arrays and objects inside each other
 //   request.too_many_items  more than limits::kJsonValuesMax values
 Result<Value> parse(std::string_view text, size_t depth_max = limits::kJsonDepthMax);
 
@@ -113,8 +114,7 @@ enum class Style {
   kPython,   // {"a": 1, "b": [2]}: json.dumps(..., ensure_ascii=False)
 };
 std::string write(const Value& value, Style style = Style::kCompact);
-void write_string(std::string_view s,
-                  std::string& out);  // appends s quoted and escaped, UTF-8 kept
-std::string python_repr(double d);    // shortest digits that read back: 1.0, 1e-05, 1e+16
+void write_string(std::string_view s, std::string& out);  // appends it quoted and escaped, as UTF-8
+std::string python_repr(double d);  // shortest digits that read back: 1.0, 1e-05, 1e+16
 
 }  // namespace roost::json

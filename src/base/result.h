@@ -32,8 +32,8 @@ std::string to_string(const Error& error);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  // Both implicit by design: `return value;` and `return Error{…};`.
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   explicit operator bool() const { return state_.index() == 0; }
@@ -44,9 +44,9 @@ class [[nodiscard]] Result {
 
   const T& value() const& { return check_value(), std::get<0>(state_); }
   T& value() & { return check_value(), std::get<0>(state_); }
-  T value() && {
+  T value() && {  // by value: outlives a temporary Result
     return check_value(), std::get<0>(std::move(state_));
-  }  // by value: outlives a temporary Result
+  }
   const Error& error() const& { return std::get<1>(state_); }
   Error&& error() && { return std::get<1>(std::move(state_)); }
 

@@ -1,4 +1,4 @@
-// Scratch memory of one step: taken once at start, handed out in order, given back by scope.
+// Owned memory, and arenas over it: scratch of a step, handed out in order, given back by scope.
 #pragma once
 
 #include <cstddef>

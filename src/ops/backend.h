@@ -7,17 +7,13 @@
 
 namespace roost {
 
-// How a product's inputs are represented: part of quant_linear's and moe_experts' contracts, the
-// same for any number of rows; the float64 reference takes it as an argument.
+// How a product's inputs are represented (docs/KERNELS.md, product rules, to the bit): part of
+// quant_linear's and moe_experts' contracts, the same for any number of rows; the float64 reference
+// takes it as an argument.
 enum class ProductRule : uint8_t {
   kExact,      // activations and codes as they are
-  kAligned16,  // affine weights only: a row's activations become 16-bit integers on the scale of
-               // its largest exponent. e = smallest integer >= -100 with max|x[t, :]| < 2^e; x' =
-               // round(x·2^(15-e))·2^(e-15), ties to even, |x'·2^(15-e)| <= 32767. bf16 values of
-               // magnitude >= 2^(e-8) are kept exactly. A row that holds an infinity or NaN has NaN
-               // outputs.
-  kRounded16,  // activations as they are; weights scale·code + bias rounded once to bf16, but for
-               // scales in f32: bf16(f32(scale·code + bias)). Plain f32 ones rounded once.
+  kAligned16,  // activations as 16-bit integers on the scale of their row; affine weights only
+  kRounded16,  // weights rounded once to bf16
 };
 
 // The order of a product's sum, for backends that multiply in k16 steps (docs/KERNELS.md, K-tree):

@@ -24,12 +24,11 @@ struct RowSpan {
 // them; packed rows behind that go to the row store (so the next call can replay those of them that
 // turn out to be accepted). A plain step is n_replay = 0, store_after = n_new.
 struct DeltaSpan {
-  int32_t first_row = 0;  // of the n_new rows, in the step's row tensors
-  int32_t n_new = 0;      // may be 0: a flush
-  int32_t n_replay = 0;   // <= rows of the row store
-  int32_t store_after =
-      0;  // in [0, n_replay + n_new]; n_replay + n_new - store_after <= rows of the row store
-  int32_t first_packed = 0;  // of its n_replay + n_new rows, in the packed tensors
+  int32_t first_row = 0;     // of the n_new rows, in the step's row tensors
+  int32_t n_new = 0;         // may be 0: a flush
+  int32_t n_replay = 0;      // <= rows of the row store
+  int32_t store_after = 0;   // <= n_packed(); the row store must hold the rows behind it
+  int32_t first_packed = 0;  // of its n_packed() rows, in the packed tensors
   int32_t slot = 0;          // of its state, conv tail and row store
   int32_t n_packed() const { return n_replay + n_new; }
 };

@@ -23,8 +23,8 @@ namespace roost {
 //   4 bits  word s of the 16 bytes at 16·thread: nibbles 0..3 are (r, k), (r + 8, k), (r, k + 8),
 //           (r + 8, k + 8), nibbles 4..7 their neighbours at k + 1
 //   8 bits  words 2·(s mod 2) and the next of the 16 bytes at 2048·(s div 2) + 16·thread: bytes of
-//           the first are (r, k), (r + 8, k), (r, k + 1), (r + 8, k + 1), of the second k + 8, k +
-//           9
+//           the first are (r, k), (r + 8, k), (r, k + 1), (r + 8, k + 1), those of the second the
+//           same at k + 8 and k + 9
 //   then    at 8·(8·warp + g) behind the codes: scale and bias of r, scale and bias of r + 8
 struct QuantMatrix {
   enum class Format : uint8_t { kAffine, kPlain, kBricks };
@@ -34,8 +34,7 @@ struct QuantMatrix {
   int group = 64;              // kAffine: 32, 64, 128; divides n_in
   DType dtype = DType::kBF16;  // kAffine: of scales and biases; kPlain: of the weights. bf16 or f32
   int64_t n_out = 0, n_in = 0;
-  const std::byte* codes =
-      nullptr;  // kAffine: [n_out][n_in · bits / 8]; kPlain: [n_out][n_in] of dtype
+  const std::byte* codes = nullptr;   // kAffine: [n_out][n_in·bits/8]; kPlain: [n_out][n_in] dtype
   const std::byte* scales = nullptr;  // kAffine: [n_out][n_in / group] of dtype
   const std::byte* biases = nullptr;  // kAffine: as scales
 

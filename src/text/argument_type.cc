@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/utf8.h"
+#include "text/blanks.h"
 
 namespace roost {
 
@@ -14,16 +15,6 @@ namespace {
 constexpr int kDepthMax = 16;       // of references and unions inside each other
 constexpr int kSchemasMax = 1000;   // looked at for one parameter
 constexpr int kExponentMax = 1000;  // longer numbers stay text
-
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
-std::string_view trimmed(std::string_view s) {
-  while (!s.empty() && is_blank(s.front())) s.remove_prefix(1);
-  while (!s.empty() && is_blank(s.back())) s.remove_suffix(1);
-  return s;
-}
 
 std::string quoted(std::string_view text) {
   std::string out;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/blanks.h"
+
 namespace roost {
 
 namespace {
@@ -13,16 +15,6 @@ constexpr std::string_view kFunctionClose = "</function>";
 constexpr std::string_view kParameterOpen = "<parameter=";
 constexpr std::string_view kParameterClose = "</parameter>";
 constexpr size_t kNameBytesMax = 256;
-
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
-std::string_view trimmed(std::string_view s) {
-  while (!s.empty() && is_blank(s.front())) s.remove_prefix(1);
-  while (!s.empty() && is_blank(s.back())) s.remove_suffix(1);
-  return s;
-}
 
 // As inside a JSON string.
 std::string escaped(std::string_view text) {

@@ -104,10 +104,6 @@ bool is_python_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
-}
-
 size_t first_point_bytes(std::string_view text) {
   return point_at(text, 0).n_bytes;
 }

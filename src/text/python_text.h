@@ -12,7 +12,6 @@
 namespace roost {
 
 bool is_python_space(char32_t code_point);
-bool is_ascii(std::string_view text);
 
 size_t first_point_bytes(std::string_view text);  // text must not be empty
 size_t count_points(std::string_view text);

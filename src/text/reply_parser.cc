@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "text/blanks.h"
 
 namespace roost {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 constexpr std::string_view kOpening = "<think>";
 constexpr std::string_view kClosing = "</think>";
 constexpr std::string_view kCallOpen = "<tool_call>";
-
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 std::string_view without_trailing_newlines(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);  // npos + 1 is 0

@@ -1,4 +1,4 @@
-// Cuts text into the pieces that merges never cross (docs/MODEL.md, tokenizer pipeline).
+// Cuts text into the pieces that merges never cross (docs/MODEL.md, tokenizer).
 #pragma once
 
 #include <cstddef>

@@ -54,7 +54,7 @@ __global__ void sm80_fill_synthetic(Fill fill, uint64_t* to) {
 
 // A thread fills its 16 or 32 bytes of a brick, and one pair (docs of QuantMatrix, kBricks).
 template <int kBits>
-__global__ void __launch_bounds__(128) sm80_make_bricks(PackedRows rows, uint8_t* bricks) {
+__global__ void __launch_bounds__(128) sm80_make_bricks(AffineRows rows, uint8_t* bricks) {
   const int64_t n_across = rows.n_in / 64, n_bricks = (rows.n_rows + 63) / 64 * n_across;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
   constexpr int64_t kCodeBytes = 64 * 64 * kBits / 8, kBrickBytes = kCodeBytes + 256;
@@ -119,7 +119,7 @@ void fill_synthetic_cuda(const SyntheticBytes& bytes, std::byte* to, size_t n_by
   check_launch();
 }
 
-void make_bricks_cuda(const PackedRows& rows, int bits, uint8_t* bricks, const Stream& stream) {
+void make_bricks_cuda(const AffineRows& rows, int bits, uint8_t* bricks, const Stream& stream) {
   ROOST_CHECK((bits == 4 || bits == 8) && rows.n_in % 64 == 0);
   const int64_t n_bricks = (rows.n_rows + 63) / 64 * (rows.n_in / 64);
   const auto n_blocks = static_cast<unsigned>(std::min<int64_t>(n_bricks, 1 << 16));

@@ -20,13 +20,13 @@ void fill_synthetic_cuda(const SyntheticBytes& bytes, std::byte* to, size_t n_by
                          const cuda::Stream& stream);
 
 // Rows of an affine matrix in the packing of the checkpoint, groups of 64; places on the card.
-struct PackedRows {
+struct AffineRows {
   const uint8_t* codes;
   const uint16_t *scales, *biases;
   int64_t n_rows, n_in;
 };
 // Their bricks (QuantMatrix, kBricks). bits: 4 or 8.
-void make_bricks_cuda(const PackedRows& rows, int bits, uint8_t* bricks,
+void make_bricks_cuda(const AffineRows& rows, int bits, uint8_t* bricks,
                       const cuda::Stream& stream);
 
 }  // namespace roost

@@ -1,4 +1,5 @@
-// The walk over matrices that go to a card.
+// Matrices on their way to a card: as they lie, through a piece of its memory to bricks, or made
+// there.
 #include "weights/card_weights.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 namespace roost {
 namespace {
 
+// Few pieces for the largest matrix, and nothing beside the weights.
 constexpr size_t kPieceBytes = size_t{64} << 20;
 
 SyntheticBytes::Kind kind_of(SyntheticKind kind) {
@@ -66,7 +68,7 @@ void CardWeights::take_bricks(const QuantMatrix& from, const QuantMatrix& kept) 
     bring(codes, part.codes, part.n_code_bytes());
     bring(scales, part.scales, part.n_scale_bytes());
     bring(biases, part.biases, part.n_scale_bytes());
-    const PackedRows rows{reinterpret_cast<const uint8_t*>(codes),
+    const AffineRows rows{reinterpret_cast<const uint8_t*>(codes),
                           reinterpret_cast<const uint16_t*>(scales),
                           reinterpret_cast<const uint16_t*>(biases), part.n_out, part.n_in};
     const QuantMatrix to = kept.rows(begin, part.n_out);

@@ -1,4 +1,6 @@
-// The files of a checkpoint folder: which shards belong to it, and that together they are whole.
+// Which shards belong to a folder, and that together they are whole.
+#include "weights/checkpoint.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -9,7 +11,6 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "weights/names.h"
-#include "weights/safetensors.h"
 
 namespace roost {
 

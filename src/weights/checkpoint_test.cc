@@ -1,7 +1,7 @@
 // Folders of shards, with and without an index.
 #include <gtest/gtest.h>
 
-#include "weights/safetensors.h"
+#include "weights/checkpoint.h"
 #include "weights/test_checkpoint.h"
 
 namespace roost {

@@ -44,8 +44,8 @@ struct ModelConfig {
   std::map<std::string, QuantSpec> module_quantization;
   bool has_vision_config = false;
   std::vector<int32_t> end_tokens;  // eos ids of config.json and generation_config.json
-  std::map<std::string, int32_t>
-      special_tokens;  // image_token_id, video_token_id, vision_start/end_token_id
+  // By field: image_token_id, video_token_id, vision_start_token_id, vision_end_token_id.
+  std::map<std::string, int32_t> special_tokens;
 
   bool is_moe() const { return n_experts > 0; }
   int64_t key_width() const { return n_key_heads * key_dim; }                // Kd

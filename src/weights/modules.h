@@ -15,9 +15,9 @@
 #include "device/arena.h"
 #include "tensor/quant_layout.h"
 #include "tensor/tensor.h"
+#include "weights/checkpoint.h"
 #include "weights/names.h"
 #include "weights/quant_config.h"
-#include "weights/safetensors.h"
 
 namespace roost {
 

@@ -1,26 +1,7 @@
 // Random weights of a published geometry: the same bits on disk and on a card.
 //
 // Every value is a function of (seed, tensor, place), made of 64-bit integer steps and single f32
-// products, so that a card makes the same bits as the disk (docs/MODEL.md, synthetic weights):
-//
-//   mix(x)          x ^= x>>30; x *= 0xBF58476D1CE4E5B9; x ^= x>>27; x *= 0x94D049BB133111EB; x ^=
-//   x>>31 id              FNV-1a, 64 bits, of the tensor's name in the file (biases: of the scales'
-//   name) key             mix(mix(seed + G) ^ id), G = 0x9E3779B97F4A7C15 word(i)         mix(key +
-//   (i + 1)·G) h(i)            the 16 bits of word(i div 4) from bit 16·(i mod 4) on m(i) 58982 +
-//   (h(i)·13107 >> 16): 2^16 times a factor in [0.9, 1.1) r               rounding to bf16, nearest
-//   even; f32(…) an exact conversion; base one f32 number a tensor
-//
-//   codes           the bytes of word(0), word(1), … little-endian: uniform at every width
-//   scales[i]       r(base · f32(m(i)))
-//   biases[i]       r(scales[i] · f32(-(2^bits - 1)) · 0.5)
-//   norms[i]        r(f32(m(i)) · 2^-16)
-//   conv taps[i]    r(base · f32(s)), s = the sum of the four 16-bit parts of word(i), less 131070
-//   A_log[i]        f32(ln((2u + 1)/8192)), u = word(i) >> 48: the decay rate is uniform in (0, 16)
-//   dt_bias[i]      r(ln(e^dt - 1)), dt = 10^(2(u + 0.5)/65536 - 3): the inverse
-//                   softplus of a log-uniform step in (1e-3, 1e-1)
-//
-// A_log and dt_bias are a few numbers a layer and are made on the host, in f64 with the series of
-// synthetic_fill.cc; a card takes them from there.
+// products, so that a card makes the same bits as the disk: docs/MODEL.md, synthetic weights.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "weights/safetensors.h"
+#include "weights/checkpoint.h"
 #include "weights/synthetic.h"
 
 namespace roost {

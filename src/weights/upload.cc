@@ -10,42 +10,48 @@ size_t rounded_up(size_t n) {
   return (n + kAlign - 1) / kAlign * kAlign;
 }
 
-// Goes over all weights in one order, twice: the first time places are only counted.
+// Gives weights their places, one behind the other. base null: places are only counted.
 class Layout {
  public:
   Layout(WeightTaker& taker, std::byte* base) : taker_(taker), base_(base) {}
 
+  bool is_counting() const { return base_ == nullptr; }
   size_t n_bytes() const { return n_bytes_; }
 
-  QuantMatrix place(const QuantMatrix& from, bool is_table = false) {
-    if (!from.exists()) return from;
-    QuantMatrix kept = is_table ? from : taker_.layout_of(from);
+  // Each part, in this order, becomes what lies on the device; one that does not exist stays so.
+  template <class... Parts>
+  void place(Parts&... parts) {
+    (place_one(parts), ...);
+  }
+  void place_table(QuantMatrix& w) { place_as(w, w); }
+
+ private:
+  void place_one(QuantMatrix& w) { place_as(w, taker_.layout_of(w)); }
+  void place_one(GatedMlp& mlp) { place(mlp.gate, mlp.up, mlp.down); }
+  void place_one(Tensor& tensor) {
+    if (!tensor.exists()) return;
+    const std::byte* from = tensor.data;
+    tensor.data = take(tensor.n_bytes());
+    if (!is_counting()) taker_.device().write(tensor.data, from, tensor.n_bytes());
+  }
+
+  void place_as(QuantMatrix& w, QuantMatrix kept) {
+    if (!w.exists()) return;
     kept.codes = take(kept.n_code_bytes());
     if (kept.format == QuantMatrix::Format::kAffine) {
       kept.scales = take(kept.n_scale_bytes());
       kept.biases = take(kept.n_scale_bytes());
     }
-    if (base_ != nullptr) taker_.take(from, kept);
-    return kept;
-  }
-  GatedMlp place(const GatedMlp& from) {
-    return {.gate = place(from.gate), .up = place(from.up), .down = place(from.down)};
-  }
-  Tensor place(const Tensor& from) {
-    if (!from.exists()) return from;
-    Tensor kept = from;
-    kept.data = take(from.n_bytes());
-    if (base_ != nullptr) taker_.device().write(kept.data, from.data, from.n_bytes());
-    return kept;
+    if (!is_counting()) taker_.take(w, kept);
+    w = kept;
   }
 
- private:
   std::byte* take(size_t n_bytes) {
     const size_t at = n_bytes_;
     n_bytes_ += rounded_up(n_bytes);
     // Counting, a place only has to be one that exists.
     static std::byte anywhere;
-    return base_ == nullptr ? &anywhere : base_ + at;
+    return is_counting() ? &anywhere : base_ + at;
   }
 
   WeightTaker& taker_;
@@ -53,82 +59,20 @@ class Layout {
   size_t n_bytes_ = 0;
 };
 
-LayerWeights place(const LayerWeights& from, Layout& layout) {
-  LayerWeights kept;
-  kept.is_full_attention = from.is_full_attention;
-  kept.input_norm = layout.place(from.input_norm);
-  kept.post_norm = layout.place(from.post_norm);
-  if (from.is_full_attention) {
-    const FullAttentionWeights& a = from.attention;
-    kept.attention = {.q = layout.place(a.q),
-                      .k = layout.place(a.k),
-                      .v = layout.place(a.v),
-                      .o = layout.place(a.o),
-                      .q_norm = layout.place(a.q_norm),
-                      .k_norm = layout.place(a.k_norm)};
-  } else {
-    const GatedDeltaWeights& d = from.delta;
-    kept.delta = {.qkv = layout.place(d.qkv),
-                  .z = layout.place(d.z),
-                  .b = layout.place(d.b),
-                  .a = layout.place(d.a),
-                  .out = layout.place(d.out),
-                  .conv = layout.place(d.conv),
-                  .a_log = layout.place(d.a_log),
-                  .dt_bias = layout.place(d.dt_bias),
-                  .norm = layout.place(d.norm)};
-  }
-  kept.mlp = layout.place(from.mlp);
-  kept.moe.router = layout.place(from.moe.router);
-  kept.moe.shared_gate = layout.place(from.moe.shared_gate);
-  kept.moe.shared = layout.place(from.moe.shared);
-  for (const GatedMlp& expert : from.moe.experts) kept.moe.experts.push_back(layout.place(expert));
-  return kept;
+void place(LayerWeights& w, Layout& layout) {
+  layout.place(w.input_norm, w.post_norm);
+  FullAttentionWeights& a = w.attention;
+  layout.place(a.q, a.k, a.v, a.o, a.q_norm, a.k_norm);
+  GatedDeltaWeights& d = w.delta;
+  layout.place(d.qkv, d.z, d.b, d.a, d.out, d.conv, d.a_log, d.dt_bias, d.norm);
+  layout.place(w.mlp, w.moe.router, w.moe.shared_gate, w.moe.shared);
+  for (GatedMlp& expert : w.moe.experts) layout.place(expert);
 }
 
-// Fills in what lies on the device; `base` null: only counts.
-size_t place_all(const ModelWeights& from, WeightTaker& taker, std::byte* base, size_t n_all,
-                 const UploadProgress& progress, ModelWeights& kept) {
-  Layout layout(taker, base);
-  kept.embedding = layout.place(from.embedding, true);
-  kept.head = layout.place(from.head);
-  kept.final_norm = layout.place(from.final_norm);
-  for (const LayerWeights& layer : from.layers) {
-    kept.layers.push_back(place(layer, layout));
-    if (base != nullptr && progress) progress(layout.n_bytes(), n_all);
-  }
-  return layout.n_bytes();
-}
-
-DrafterLayerWeights place(const DrafterLayerWeights& from, Layout& layout) {
-  const auto conv = [&](const DraftConvWeights& w) {
-    return DraftConvWeights{.base = layout.place(w.base), .dynamic = layout.place(w.dynamic)};
-  };
-  return {.input_norm = layout.place(from.input_norm),
-          .post_norm = layout.place(from.post_norm),
-          .q = layout.place(from.q),
-          .k = layout.place(from.k),
-          .v = layout.place(from.v),
-          .o = layout.place(from.o),
-          .q_norm = layout.place(from.q_norm),
-          .k_norm = layout.place(from.k_norm),
-          .mlp = layout.place(from.mlp),
-          .attention_conv = conv(from.attention_conv),
-          .mlp_conv = conv(from.mlp_conv)};
-}
-
-// As place_all.
-size_t place_drafter(const DrafterWeights& from, WeightTaker& taker, std::byte* base,
-                     DrafterWeights& kept) {
-  Layout layout(taker, base);
-  kept.fc = layout.place(from.fc);
-  kept.hidden_norm = layout.place(from.hidden_norm);
-  kept.norm = layout.place(from.norm);
-  for (const DrafterLayerWeights& layer : from.layers) kept.layers.push_back(place(layer, layout));
-  kept.selector_hidden = layout.place(from.selector_hidden);
-  kept.predecessor = layout.place(from.predecessor, true);
-  kept.successor = layout.place(from.successor, true);
-  return layout.n_bytes();
+void place(DrafterLayerWeights& w, Layout& layout) {
+  layout.place(w.input_norm, w.post_norm, w.q, w.k, w.v, w.o, w.q_norm, w.k_norm, w.mlp);
+  for (DraftConvWeights* conv : {&w.attention_conv, &w.mlp_conv})
+    layout.place(conv->base, conv->dynamic);
 }
 
 Result<Buffer> take_room(WeightTaker& taker, size_t n_bytes) {
@@ -139,6 +83,23 @@ Result<Buffer> take_room(WeightTaker& taker, size_t n_bytes) {
                                               std::to_string(available)};
   }
   return taker.device().take(n_bytes);
+}
+
+// Counts the bytes of the weights, takes them in one piece, and brings everything to its place.
+// place_all(layout, kept) is called once for each of the first and the last.
+template <class Weights, class PlaceAll>
+Result<void> lay_out(WeightTaker& taker, Weights& kept, const PlaceAll& place_all) {
+  Weights counted;
+  Layout counting(taker, nullptr);
+  place_all(counting, counted);
+  const size_t n_bytes = counting.n_bytes();
+  ROOST_TRY(Buffer room, take_room(taker, n_bytes));
+  Layout layout(taker, room.data());
+  place_all(layout, kept);
+  kept.owned.push_back(std::move(room));
+  kept.bytes_owned = n_bytes;
+  taker.device().wait();
+  return {};
 }
 
 }  // namespace
@@ -152,31 +113,45 @@ void WeightTaker::take(const QuantMatrix& from, const QuantMatrix& kept) {
 
 Result<ModelWeights> upload_weights(const ModelWeights& weights, WeightTaker& taker,
                                     const UploadProgress& progress) {
-  ModelWeights counted;
-  const size_t n_bytes = place_all(weights, taker, nullptr, 0, progress, counted);
-  ROOST_TRY(Buffer room, take_room(taker, n_bytes));
   ModelWeights kept;
   kept.config = weights.config;
   kept.left_out = weights.left_out;
   kept.is_text_only = weights.is_text_only;
-  place_all(weights, taker, room.data(), n_bytes, progress, kept);
-  kept.owned.push_back(std::move(room));
-  kept.bytes_owned = n_bytes;
-  taker.device().wait();
+  size_t n_all = 0;  // known when all has been counted
+  ROOST_TRY_DO(lay_out(taker, kept, [&](Layout& layout, ModelWeights& to) {
+    to.embedding = weights.embedding;
+    to.head = weights.head;
+    to.final_norm = weights.final_norm;
+    to.layers = weights.layers;
+    layout.place_table(to.embedding);
+    layout.place(to.head, to.final_norm);
+    for (LayerWeights& layer : to.layers) {
+      place(layer, layout);
+      if (!layout.is_counting() && progress) progress(layout.n_bytes(), n_all);
+    }
+    n_all = layout.n_bytes();
+  }));
   return kept;
 }
 
 Result<DrafterWeights> upload_drafter(const DrafterWeights& weights, WeightTaker& taker) {
-  DrafterWeights counted;
-  const size_t n_bytes = place_drafter(weights, taker, nullptr, counted);
-  ROOST_TRY(Buffer room, take_room(taker, n_bytes));
   DrafterWeights kept;
   kept.config = weights.config;
   kept.identity = weights.identity;
-  place_drafter(weights, taker, room.data(), kept);
-  kept.owned.push_back(std::move(room));
-  kept.bytes_owned = n_bytes;
-  taker.device().wait();
+  ROOST_TRY_DO(lay_out(taker, kept, [&](Layout& layout, DrafterWeights& to) {
+    to.fc = weights.fc;
+    to.hidden_norm = weights.hidden_norm;
+    to.norm = weights.norm;
+    to.layers = weights.layers;
+    to.selector_hidden = weights.selector_hidden;
+    to.predecessor = weights.predecessor;
+    to.successor = weights.successor;
+    layout.place(to.fc, to.hidden_norm, to.norm);
+    for (DrafterLayerWeights& layer : to.layers) place(layer, layout);
+    layout.place(to.selector_hidden);
+    layout.place_table(to.predecessor);
+    layout.place_table(to.successor);
+  }));
   return kept;
 }
 

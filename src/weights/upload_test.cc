@@ -43,22 +43,85 @@ ModelWeights tiny(bool has_experts) {
   return load_weights(kept.back().checkpoint(), kept.back().config()).value();
 }
 
-void expect_same(const QuantMatrix& have, const QuantMatrix& want) {
-  ASSERT_EQ(have.exists(), want.exists());
-  if (!want.exists()) return;
-  ASSERT_EQ(have.n_out, want.n_out);
-  ASSERT_EQ(have.n_in, want.n_in);
-  EXPECT_EQ(std::memcmp(have.codes, want.codes, want.n_code_bytes()), 0);
-  if (want.format != QuantMatrix::Format::kAffine) return;
-  EXPECT_EQ(std::memcmp(have.scales, want.scales, want.n_scale_bytes()), 0);
-  EXPECT_EQ(std::memcmp(have.biases, want.biases, want.n_scale_bytes()), 0);
+// Everything that one layer holds, or what stands beside the layers.
+struct Parts {
+  std::vector<QuantMatrix> matrices;
+  std::vector<Tensor> tensors;
+
+  void add(const GatedMlp& mlp) { matrices.insert(matrices.end(), {mlp.gate, mlp.up, mlp.down}); }
+};
+
+Parts parts_of(const LayerWeights& w) {
+  const FullAttentionWeights& a = w.attention;
+  const GatedDeltaWeights& d = w.delta;
+  Parts parts{{a.q, a.k, a.v, a.o, d.qkv, d.z, d.b, d.a, d.out, w.moe.router, w.moe.shared_gate},
+              {w.input_norm, w.post_norm, a.q_norm, a.k_norm, d.conv, d.a_log, d.dt_bias, d.norm}};
+  parts.add(w.mlp);
+  parts.add(w.moe.shared);
+  for (const GatedMlp& expert : w.moe.experts) parts.add(expert);
+  return parts;
 }
 
-void expect_same(const Tensor& have, const Tensor& want) {
-  ASSERT_EQ(have.exists(), want.exists());
-  if (want.exists()) {
-    EXPECT_EQ(std::memcmp(have.data, want.data, want.n_bytes()), 0);
+Parts parts_of(const DrafterLayerWeights& w) {
+  Parts parts{
+      {w.q, w.k, w.v, w.o, w.attention_conv.dynamic, w.mlp_conv.dynamic},
+      {w.input_norm, w.post_norm, w.q_norm, w.k_norm, w.attention_conv.base, w.mlp_conv.base}};
+  parts.add(w.mlp);
+  return parts;
+}
+
+Parts outer_parts_of(const ModelWeights& w) {
+  return {{w.embedding, w.head}, {w.final_norm}};
+}
+
+Parts outer_parts_of(const DrafterWeights& w) {
+  return {{w.fc, w.selector_hidden, w.predecessor, w.successor}, {w.hidden_norm, w.norm}};
+}
+
+// The same bytes, at aligned places of the one piece of memory.
+void expect_copy(const std::byte* have, const std::byte* want, size_t n_bytes, const Buffer& room) {
+  EXPECT_TRUE(have >= room.data() && have + n_bytes <= room.data() + room.n_bytes());
+  EXPECT_EQ((have - room.data()) % 256, 0);
+  EXPECT_EQ(std::memcmp(have, want, n_bytes), 0);
+}
+
+void expect_copies(const Parts& have, const Parts& want, const Buffer& room) {
+  ASSERT_EQ(have.matrices.size(), want.matrices.size());
+  for (size_t i = 0; i < want.matrices.size(); ++i) {
+    const QuantMatrix &h = have.matrices[i], &w = want.matrices[i];
+    ASSERT_EQ(h.exists(), w.exists()) << i;
+    if (!w.exists()) continue;
+    ASSERT_EQ(h.n_out, w.n_out);
+    ASSERT_EQ(h.n_in, w.n_in);
+    expect_copy(h.codes, w.codes, w.n_code_bytes(), room);
+    if (w.format != QuantMatrix::Format::kAffine) continue;
+    expect_copy(h.scales, w.scales, w.n_scale_bytes(), room);
+    expect_copy(h.biases, w.biases, w.n_scale_bytes(), room);
   }
+  ASSERT_EQ(have.tensors.size(), want.tensors.size());
+  for (size_t i = 0; i < want.tensors.size(); ++i) {
+    const Tensor &h = have.tensors[i], &w = want.tensors[i];
+    ASSERT_EQ(h.exists(), w.exists()) << i;
+    if (w.exists()) expect_copy(h.data, w.data, w.n_bytes(), room);
+  }
+}
+
+template <class Weights>
+void expect_all_arrived(const Weights& kept, const Weights& from) {
+  ASSERT_EQ(kept.owned.size(), 1u);
+  EXPECT_EQ(kept.checkpoint, nullptr);
+  expect_copies(outer_parts_of(kept), outer_parts_of(from), kept.owned[0]);
+  ASSERT_EQ(kept.layers.size(), from.layers.size());
+  for (size_t l = 0; l < from.layers.size(); ++l)
+    expect_copies(parts_of(kept.layers[l]), parts_of(from.layers[l]), kept.owned[0]);
+}
+
+void expect_equal_distances(const std::vector<GatedMlp>& experts) {
+  ASSERT_GE(experts.size(), 2u);
+  const std::ptrdiff_t distance = experts[1].gate.codes - experts[0].gate.codes;
+  for (size_t e = 0; e < experts.size(); ++e)
+    EXPECT_EQ(experts[e].gate.codes - experts[0].gate.codes,
+              static_cast<std::ptrdiff_t>(e) * distance);
 }
 
 TEST(Upload, every_weight_arrives_and_none_is_borrowed) {
@@ -72,51 +135,10 @@ TEST(Upload, every_weight_arrives_and_none_is_borrowed) {
                                 n_all_last = n_all;
                               }).value();
     EXPECT_EQ(n_done_last, n_all_last);
-    ASSERT_EQ(kept.owned.size(), 1u);
-    EXPECT_EQ(kept.checkpoint, nullptr);
-    expect_same(kept.embedding, from.embedding);
-    expect_same(kept.head, from.head);
-    expect_same(kept.final_norm, from.final_norm);
-    ASSERT_EQ(kept.layers.size(), from.layers.size());
-    const std::byte* begin = kept.owned[0].data();
+    expect_all_arrived(kept, from);
     for (size_t l = 0; l < from.layers.size(); ++l) {
-      const LayerWeights &have = kept.layers[l], &want = from.layers[l];
-      ASSERT_EQ(have.is_full_attention, want.is_full_attention);
-      expect_same(have.input_norm, want.input_norm);
-      expect_same(have.post_norm, want.post_norm);
-      expect_same(have.attention.q, want.attention.q);
-      expect_same(have.attention.k, want.attention.k);
-      expect_same(have.attention.v, want.attention.v);
-      expect_same(have.attention.o, want.attention.o);
-      expect_same(have.attention.q_norm, want.attention.q_norm);
-      expect_same(have.attention.k_norm, want.attention.k_norm);
-      expect_same(have.delta.qkv, want.delta.qkv);
-      expect_same(have.delta.z, want.delta.z);
-      expect_same(have.delta.b, want.delta.b);
-      expect_same(have.delta.a, want.delta.a);
-      expect_same(have.delta.out, want.delta.out);
-      expect_same(have.delta.conv, want.delta.conv);
-      expect_same(have.delta.a_log, want.delta.a_log);
-      expect_same(have.delta.dt_bias, want.delta.dt_bias);
-      expect_same(have.delta.norm, want.delta.norm);
-      expect_same(have.mlp.gate, want.mlp.gate);
-      expect_same(have.mlp.up, want.mlp.up);
-      expect_same(have.mlp.down, want.mlp.down);
-      expect_same(have.moe.router, want.moe.router);
-      expect_same(have.moe.shared_gate, want.moe.shared_gate);
-      expect_same(have.moe.shared.down, want.moe.shared.down);
-      ASSERT_EQ(have.moe.experts.size(), want.moe.experts.size());
-      for (size_t e = 0; e < want.moe.experts.size(); ++e) {
-        expect_same(have.moe.experts[e].gate, want.moe.experts[e].gate);
-        expect_same(have.moe.experts[e].up, want.moe.experts[e].up);
-        expect_same(have.moe.experts[e].down, want.moe.experts[e].down);
-        EXPECT_EQ(have.moe.experts[e].gate.codes - have.moe.experts[0].gate.codes,
-                  static_cast<std::ptrdiff_t>(e) *
-                      (have.moe.experts[1].gate.codes - have.moe.experts[0].gate.codes));
-        const std::byte* place = have.moe.experts[e].down.codes;
-        EXPECT_TRUE(place >= begin && place < begin + kept.owned[0].n_bytes());
-        EXPECT_EQ((place - begin) % 256, 0);
-      }
+      EXPECT_EQ(kept.layers[l].is_full_attention, from.layers[l].is_full_attention);
+      if (has_experts) expect_equal_distances(kept.layers[l].moe.experts);
     }
   }
 }
@@ -131,37 +153,8 @@ TEST(Upload, every_weight_of_a_drafter_arrives_and_none_is_borrowed) {
   const DrafterWeights from = bundled_drafter();
   WeightTaker taker(host_device());
   const DrafterWeights kept = upload_drafter(from, taker).value();
-  ASSERT_EQ(kept.owned.size(), 1u);
-  EXPECT_EQ(kept.checkpoint, nullptr);
-  EXPECT_EQ(kept.identity.low, from.identity.low);
-  EXPECT_EQ(kept.identity.high, from.identity.high);
-  expect_same(kept.fc, from.fc);
-  expect_same(kept.hidden_norm, from.hidden_norm);
-  expect_same(kept.norm, from.norm);
-  expect_same(kept.selector_hidden, from.selector_hidden);
-  expect_same(kept.predecessor, from.predecessor);
-  expect_same(kept.successor, from.successor);
-  ASSERT_EQ(kept.layers.size(), from.layers.size());
-  const std::byte* begin = kept.owned[0].data();
-  for (size_t l = 0; l < from.layers.size(); ++l) {
-    const DrafterLayerWeights &have = kept.layers[l], &want = from.layers[l];
-    expect_same(have.input_norm, want.input_norm);
-    expect_same(have.post_norm, want.post_norm);
-    expect_same(have.q, want.q);
-    expect_same(have.k, want.k);
-    expect_same(have.v, want.v);
-    expect_same(have.o, want.o);
-    expect_same(have.q_norm, want.q_norm);
-    expect_same(have.k_norm, want.k_norm);
-    expect_same(have.mlp.gate, want.mlp.gate);
-    expect_same(have.mlp.up, want.mlp.up);
-    expect_same(have.mlp.down, want.mlp.down);
-    expect_same(have.attention_conv.base, want.attention_conv.base);
-    expect_same(have.attention_conv.dynamic, want.attention_conv.dynamic);
-    expect_same(have.mlp_conv.base, want.mlp_conv.base);
-    expect_same(have.mlp_conv.dynamic, want.mlp_conv.dynamic);
-    EXPECT_TRUE(have.q.codes >= begin && have.q.codes < begin + kept.owned[0].n_bytes());
-  }
+  EXPECT_EQ(kept.identity, from.identity);
+  expect_all_arrived(kept, from);
 }
 
 TEST(Upload, weights_that_the_device_cannot_hold_are_refused) {

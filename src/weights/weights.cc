@@ -96,10 +96,10 @@ Result<std::vector<GatedMlp>> Loader::experts(const std::string& path) {
   if (reader_.find(path + "experts.0.gate_proj.weight") != nullptr) return experts_one_by_one(path);
 
   std::vector<GatedMlp> all(static_cast<size_t>(n));
-  if (reader_.find(path + "experts.gate_up_proj") !=
-      nullptr) {  // gate rows, then up rows, of each expert
-    ROOST_TRY(const QuantMatrix gate_up,
-              reader_.plain_stack(path + "experts.gate_up_proj", n, 2 * width, hidden));
+  const std::string fused =
+      path + "experts.gate_up_proj";  // of each expert gate rows, then up rows
+  if (reader_.find(fused) != nullptr) {
+    ROOST_TRY(const QuantMatrix gate_up, reader_.plain_stack(fused, n, 2 * width, hidden));
     ROOST_TRY(const QuantMatrix down,
               reader_.plain_stack(path + "experts.down_proj", n, hidden, width));
     for (int64_t e = 0; e < n; ++e) {

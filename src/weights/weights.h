@@ -9,8 +9,8 @@
 #include "device/arena.h"
 #include "tensor/quant_layout.h"
 #include "tensor/tensor.h"
+#include "weights/checkpoint.h"
 #include "weights/config.h"
-#include "weights/safetensors.h"
 
 namespace roost {
 
@@ -53,16 +53,16 @@ struct ModelWeights {
 
   std::vector<Buffer> owned;
   size_t bytes_mapped = 0, bytes_owned = 0;
-  std::vector<std::string>
-      left_out;              // tensors that no part of the text model uses (mtp, vision), by name
-  bool is_text_only = true;  // a vision tower is not in the files
+  std::vector<std::string> left_out;  // names of the tensors that the text model does not use
+  bool is_text_only = true;           // a vision tower is not in the files
 };
 
 // Finds every weight under any of the family's names, checks shapes and widths, converts what must
 // be. Refuses by name.
 Result<ModelWeights> load_weights(std::shared_ptr<const Checkpoint> checkpoint, ModelConfig config);
 
-// Bytes that one decoded row must read: all matrices but the embedding, K of E experts.
+// Bytes that one decoded row must read: all matrices but the embedding, K of E experts. head stands
+// apart: rows whose token nobody wants do not read it.
 struct ActiveBytes {
   size_t layers = 0, head = 0;
   size_t one_expert = 0;           // of one layer; 0 for dense models

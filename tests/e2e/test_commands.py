@@ -71,3 +71,15 @@ def test_parts_that_are_left_out_or_missing_are_named(program, tmp_path):
     said = subprocess.run([program, "run", str(tmp_path), "-p", "Hello", "--max-tokens", "1"],
                           capture_output=True, text=True, check=True).stderr
     assert "vision_shard_missing" in said and "model-vision.safetensors" in said
+
+
+def test_run_plans_its_memory_as_asked(program):
+    command = [program, "run", FLEDGLING, "-p", "Hello", "--max-tokens", "1", "--kv-mib", "16", "--log-level", "info"]
+
+    def n_pages(kv):
+        said = subprocess.run([*command, "--kv", kv], check=True, capture_output=True, text=True).stderr
+        return int(fields(said.splitlines(), "memory_plan")["n_pages"])
+
+    assert n_pages("int8") > 1.2 * n_pages("bf16")
+    refused = subprocess.run([*command, "--kv", "fp4"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "flag.value" in refused.stderr

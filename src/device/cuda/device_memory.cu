@@ -18,12 +18,6 @@ void DeviceBuffer::Free::operator()(std::byte* data) const {
   cudaFree(data);
 }
 
-Tensor DeviceBuffer::tensor(DType dtype, const Shape& shape) const {
-  const Tensor view{.data = data_.get(), .dtype = dtype, .shape = shape};
-  ROOST_CHECK(view.n_bytes() <= n_bytes_);
-  return view;
-}
-
 PinnedBuffer::PinnedBuffer(size_t n_bytes) : n_bytes_(n_bytes) {
   if (n_bytes == 0) return;
   void* data = nullptr;

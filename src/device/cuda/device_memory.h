@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "base/check.h"
-#include "tensor/tensor.h"
 
 namespace roost::cuda {
 
@@ -18,7 +17,6 @@ class DeviceBuffer {
   explicit DeviceBuffer(size_t n_bytes);
   std::byte* data() const { return data_.get(); }
   size_t n_bytes() const { return n_bytes_; }
-  Tensor tensor(DType dtype, const Shape& shape) const;  // a view from the start; must fit
 
  private:
   struct Free {

@@ -2,8 +2,8 @@
 // descriptors, and one overload of wgmma() for each width N.
 //
 // A warpgroup is four neighbouring warps, the first at a multiple of four. d[N/2] holds the
-// thread's part of the accumulator [64, N]: with w the warp in its group, g = lane / 4, q = lane %
-// 4,
+// thread's part of the accumulator [64, N]: with w the warp in its group, g = lane / 4 and
+// q = lane % 4,
 //   d[4 * j + 0], d[4 * j + 1]  row 16 * w + g,      columns 8 * j + 2 * q and the next
 //   d[4 * j + 2], d[4 * j + 3]  row 16 * w + g + 8,  the same columns
 // and a[4], the A operand [64, 16] in registers, two bf16 each, the lower k in the lower half:

@@ -20,11 +20,11 @@ struct ExpertSum {
   int n_experts = 0;
 };
 
-// x[t]   <- r(x[t] + add[t])                 add: a tensor, or r(expert sum); none: x is unchanged
-// tap[t, first + i] <- x[t, i]               if there is a tap; first = tap_first, other columns
-// stay out[j] <- r(x[s] · weight / sqrt(mean(x[s]²) + eps)), s = rows[j] (all rows when rows is
-// absent)
+// x[t]   <- r(x[t] + add[t])         add: a tensor, or r(expert sum); none: x is unchanged
+// tap[t, tap_first + i] <- x[t, i]   if there is a tap; its other columns stay
+// out[j] <- r(x[s] · weight / sqrt(mean(x[s]²) + eps)), s = rows[j]; without rows s = j
 //                                                                   (docs/MODEL.md, norms)
+//
 //   x       [T, h]   activation, updated in place
 //   add     [T, h]   activation, or absent
 //   experts          used when experts.y exists; add must then be absent

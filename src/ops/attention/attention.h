@@ -15,8 +15,8 @@ inline int32_t keys_per_split(int32_t p) {
   return p < 32'768 ? 512 : p < 65'536 ? 1'024 : p < 131'072 ? 2'048 : 4'096;
 }
 
-// For each row (position p), query head j, KV head g = j / (nh/nkv):   (docs/MODEL.md, gated
-// attention)
+// For each row (position p), query head j, KV head g = j / (nh/nkv):
+//                                                          (docs/MODEL.md, gated attention)
 //   s_t = (q·K_t)·scale·log2(e) for t <= p;  probabilities 2^(s_t - m)
 //   o = Σ_t P_t·V_t / Σ_t P_t,  out[t, j] = r(r(o) · sigmoid(gate))
 // Key tree: splits of keys_per_split(p) keys, ascending; inside a split tiles of 64 keys (one page)
@@ -25,8 +25,8 @@ inline int32_t keys_per_split(int32_t p) {
 //
 //   q        [T, nh, D]            activation, normalized and rotated
 //   q_gate   [T, nh, 2·D]          activation; the gate is the second half of each head
-//   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read from here
-//   too out      [T, nh·D]             activation
+//   k_pages, v_pages [pages, nkv, 64, D]  page type; keys of the running rows are read here too
+//   out      [T, nh·D]             activation
 // Pages of codes (ops/kv_codes.h): K_t = code·ks_t and V_t = code·vs_t. Scales act outside the
 // products: ks_t on the score, and O takes r(2^(s - m)·vs_t)·code, while l takes P as above.
 //

@@ -12,9 +12,9 @@ namespace {
 constexpr int64_t kSplitsMax = 64;  // of a row (keys_per_split, kTokensMax)
 // Sums that wait for their merge: enough for all splits of one block, or four at 16 queries.
 constexpr int64_t kWaitingMax = kSplitsMax;
-constexpr int64_t kLoneRows =
-    16;  // spans of so few rows are split when they have this many splits:
-constexpr int64_t kLoneSplits = 8;  // a long sequence among others must not hold one thread alone
+// Spans of so few rows and so many splits have their splits shared out too: a long sequence among
+// others must not hold one thread alone.
+constexpr int64_t kLoneRows = 16, kLoneSplits = 8;
 
 // The rows of a span from `first` on that make a block: few enough to fit, one size of split.
 int32_t block_rows(const Attention& op, const RowSpan& span, int32_t first) {

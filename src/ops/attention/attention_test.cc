@@ -8,17 +8,13 @@
 
 #include "tests/contract/contract.h"
 #include "tests/contract/machine.h"
+#include "tests/contract/places.h"
 
 namespace roost {
 namespace {
 
 using namespace contract;
 using Values = std::vector<double>;
-
-struct Place {
-  int32_t first_index, n_rows;
-  std::vector<int32_t> pages;
-};
 
 struct Case {
   std::string name;
@@ -30,26 +26,16 @@ struct Case {
 
   bool has_codes() const { return !k_scales.empty(); }
 
-  int64_t n_rows() const {
-    int64_t n = 0;
-    for (const Place& place : places) n += place.n_rows;
-    return n;
-  }
+  int64_t n_rows() const { return n_rows_of(places); }
 };
 
 Attention arrange(const Case& c, Memory& memory) {
   const int64_t n_rows = c.n_rows();
   const Shape pages = {c.n_pages, c.kv_heads, kPageTokens, c.dim};
-  std::vector<RowSpan> spans;
-  int32_t first_row = 0;
-  for (const Place& place : c.places) {
-    spans.push_back({first_row, place.n_rows, place.first_index, memory.list(place.pages).data()});
-    first_row += place.n_rows;
-  }
   Attention op{.q = memory.input(DType::kBF16, {n_rows, c.n_heads, c.dim}, c.q),
                .q_gate = memory.input(DType::kBF16, {n_rows, c.n_heads, 2 * c.dim}, c.q_gate),
                .out = memory.output(DType::kBF16, {n_rows, c.n_heads * c.dim}),
-               .spans = memory.list(spans),
+               .spans = spans_of(c.places, memory),
                .scale = c.scale};
   if (c.has_codes()) {
     const Shape scales = {c.n_pages, c.kv_heads, kPageTokens};
@@ -138,11 +124,7 @@ Case select(const Case& c, std::span<const int64_t> rows) {
   part.places.clear();
   part.q.clear();
   part.q_gate.clear();
-  std::vector<Place> place_of;
-  for (const Place& place : c.places) {
-    for (int32_t r = 0; r < place.n_rows; ++r)
-      place_of.push_back({place.first_index + r, 1, place.pages});
-  }
+  const std::vector<Place> place_of = single_rows(c.places);
   const auto copy_row = [&](const Values& from, int64_t row, Values& to) {
     const auto width = static_cast<std::ptrdiff_t>(from.size()) / c.n_rows();
     to.insert(to.end(), from.begin() + row * width, from.begin() + (row + 1) * width);

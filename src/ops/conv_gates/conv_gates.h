@@ -23,11 +23,15 @@ namespace roost {
 //   b, a         [T, Hv]         f32
 //   conv_weight  [C, 4]          f32; tap 3 is the current row
 //   a_log, dt_bias [Hv]          f32
-//   tail         [slots, 3, C]   activation, in and out; oldest row first; zeros at a sequence's
-//   start store_qkv    [slots, R, C]   activation, in and out; store_b, store_a [slots, R, Hv] f32.
-//   May be absent when no span replays or keeps rows q, k         [P, Hk, Dk]     activation, P
-//   packed rows v            [P, Hv, Dv]     activation kq           [P, Hk]         f32 beta,
-//   decay  [P, Hv]         f32
+//   tail         [slots, 3, C]   activation, in and out; oldest row first; zeros at the start of a
+//                                sequence
+//   store_qkv    [slots, R, C]   activation, in and out: the row store of R rows
+//   store_b, store_a [slots, R, Hv]  f32, in and out; the three stores are absent together, when no
+//                                span replays or keeps rows
+//   q, k         [P, Hk, Dk]     activation; P packed rows
+//   v            [P, Hv, Dv]     activation
+//   kq           [P, Hk]         f32
+//   beta, decay  [P, Hv]         f32
 //
 // Rounding: c, q̂, k̂ once to the activation type; all else f32.
 // Bound: c: 2^-8|c| + 8·2^-24·Σ|w·M|; q̂, k̂: (2^-8 + 2^-16)·|exact| given the rounded c;

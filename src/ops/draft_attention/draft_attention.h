@@ -11,10 +11,10 @@ namespace roost {
 
 // For row j of a block at position p + j, query head i, KV head g = i / (nq/nkv):
 //                                                                  (docs/DRAFTER.md, forward pass)
-//   q̂, k̂ = rot(u · weight / sqrt(mean(u²) + eps)) per head of q and k, rotated in pairs (i, i +
-//   d/2) keys: context tokens c in [context_begin, p) with c > p + j - window (window 0: all), from
-//   the pages as they lie there; then the block's own rows j', with is_causal only j' <= j out[j,
-//   i] = r(Σ P·V / Σ P),  P = 2^(q̂·K·scale·log2(e) - m)
+//   q̂, k̂ = rot(u · weight / sqrt(mean(u²) + eps)), u a head of q or k; pairs (i, i + d/2) rotate
+//   keys: context tokens c in [context_begin, p) with c > p + j - window (window 0: all), from the
+//         pages as they lie there; then the block's own rows j', with is_causal only j' <= j
+//   out[j, i] = r(Σ P·V / Σ P),  P = 2^(q̂·K·scale·log2(e) - m)
 //
 //   q        [T, nq·d]            activation, as projected
 //   k, v     [T, nkv·d]           activation, as projected; of the block's rows

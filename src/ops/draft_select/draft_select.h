@@ -21,8 +21,7 @@ struct DraftWalk {
 };
 
 // For row j of a walk, with a the token chosen for row j - 1 (the anchor for row 0), in float64:
-//                                                                    (docs/DRAFTER.md, forward
-//                                                                    pass)
+//                                                              (docs/DRAFTER.md, forward pass)
 //   candidates: the k largest logits of ids [0, n_tokens), falling, ties: lower id first
 //   U(b) = multiplier·logit(b);  softcap > 0: U = softcap·tanh(U / softcap)
 //   score(b) = U(b) + Σ_r A[a, r]·h[j, r]·S[b, r], r ascending; without codebooks U(b) alone

@@ -9,12 +9,12 @@
 
 namespace roost {
 
-// For each packed row of a sequence and each value head j, key head i = j / (Hv/Hk), state S [Dk,
-// Dv]:
+// For each packed row of a sequence and each value head j, with key head i = j / (Hv/Hk) and state
+// S [Dk, Dv]:
 //   m = Sᵀ·k,  n = Sᵀ·q                 (f32, fused multiply-adds, ascending key dim)
 //   d = beta · (v - decay·m)
-//   y = r(decay·n + d·kq)
 //   S ← decay·S + k·dᵀ                                             (docs/MODEL.md, gated delta net)
+//   y = r(decay·n + d·kq)               which is Sᵀ·q of the new S, as kq = k·q
 // and for the n_new rows (not for replayed ones)
 //   out = r(y · norm_weight / sqrt(mean(y²) + eps) · silu(z))
 // The state behind packed row store_after is written to the slot; later rows leave no trace in it.

@@ -13,7 +13,7 @@ using namespace cuda;
 constexpr int kExpertsMax = 1024;
 constexpr int kTokensMax = 16;    // with more, weights are better kept in shared memory
 constexpr int kRowsTogether = 8;  // of a product
-constexpr int64_t kPackedBytesMax = int64_t{96} << 10;
+constexpr int64_t kCoresBytesMax = int64_t{96} << 10;
 
 struct FewCall {
   const int32_t* ids;                                    // [T, K]
@@ -98,8 +98,8 @@ __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* u
   const int warp = threadIdx.x / 32;
   const int64_t bytes_across = n_across * brick_bytes_of(kBits);
   for (int first = 0; first < rows.n; first += kRowsTogether) {
-    const PackedRows packed{reinterpret_cast<uint8_t*>(&ring + 1),
-                            min(kRowsTogether, rows.n - first)};
+    const ActivationCores cores{reinterpret_cast<uint8_t*>(&ring + 1),
+                                min(kRowsTogether, rows.n - first)};
     constexpr bool kIsPair = kMode == BrickMode::kPair;
     Chain chain(
         ring,
@@ -108,15 +108,15 @@ __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* u
     if (waits) wait_for_inputs();
     waits = false;
     __syncthreads();  // the rows before have been multiplied
-    pack_rows(packed, n_across, [&](int token) { return row_of(rows.places[first + token]); });
-    wait_for_packed();
+    load_cores(cores, n_across, [&](int token) { return row_of(rows.places[first + token]); });
+    wait_for_cores();
     float sums[4];
-    chain.template run<1>(packed, kMode == BrickMode::kQuarters, sums);
+    chain.template run<1>(cores, kMode == BrickMode::kQuarters, sums);
     if constexpr (kIsPair) join_pair<1, kBrickThreads>(sums);
     if (kIsPair && warp > 1) continue;
     for_brick_sums<1>(sums, tile * tile_rows_of(kMode) + 16 * warp,
                       [&](int token, int64_t row, float value) {
-                        if (token < packed.n_rows) store(rows.places[first + token], row, value);
+                        if (token < cores.n_rows) store(rows.places[first + token], row, value);
                       });
   }
 }
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c
 template <int kBits>
 size_t shared_bytes(const FewCall& call, int64_t n_in) {
   return sizeof(typename BrickChain<kBits, kBrickThreads>::Ring) +
-         packed_bytes(std::min(call.n_rows, kRowsTogether), n_in);
+         cores_bytes(std::min(call.n_rows, kRowsTogether), n_in);
 }
 
 template <int kBits>
@@ -224,8 +224,8 @@ bool takes_experts_few(const MoeExperts& op) {
   return has_warpgroup_products() && has_even_chains(op.x.dim(1), 1) &&
          has_even_chains(op.experts[0].gate.n_out, 1) && n_rows <= kTokensMax &&
          op.experts.size() <= kExpertsMax &&
-         static_cast<int64_t>(packed_bytes(kRowsTogether, std::max(n_in, n_shared_in))) <=
-             kPackedBytesMax &&
+         static_cast<int64_t>(cores_bytes(kRowsTogether, std::max(n_in, n_shared_in))) <=
+             kCoresBytesMax &&
          has_equal_bricks(op);
 }
 

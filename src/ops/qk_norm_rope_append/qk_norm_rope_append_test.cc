@@ -8,17 +8,13 @@
 
 #include "tests/contract/contract.h"
 #include "tests/contract/machine.h"
+#include "tests/contract/places.h"
 
 namespace roost {
 namespace {
 
 using namespace contract;
 using Values = std::vector<double>;
-
-struct Place {
-  int32_t first_index, n_rows;
-  std::vector<int32_t> pages;
-};
 
 struct Case {
   std::string name;
@@ -28,29 +24,19 @@ struct Case {
   float eps = 1e-6f;
   bool has_codes = false;
 
-  int64_t n_rows() const {
-    int64_t n = 0;
-    for (const Place& place : places) n += place.n_rows;
-    return n;
-  }
+  int64_t n_rows() const { return n_rows_of(places); }
 };
 
 QkNormRopeAppend arrange(const Case& c, Memory& memory) {
   const int64_t n_rows = c.n_rows(), width = c.kv_heads * c.dim;
   const Shape pages = {c.n_pages, c.kv_heads, kPageTokens, c.dim};
-  std::vector<RowSpan> spans;
-  int32_t first_row = 0;
-  for (const Place& place : c.places) {
-    spans.push_back({first_row, place.n_rows, place.first_index, memory.list(place.pages).data()});
-    first_row += place.n_rows;
-  }
   // The exact values are compared with, not their codes.
   const bool has_codes = c.has_codes && memory.mode() == Memory::Mode::kStored;
   QkNormRopeAppend op{.k = memory.input(DType::kBF16, {n_rows, width}, c.k),
                       .v = memory.input(DType::kBF16, {n_rows, width}, c.v),
                       .k_weight = memory.input(DType::kF32, {c.dim}, c.k_weight),
                       .rope = memory.input(DType::kF32, {n_rows, c.n_pairs, 2}, c.rope),
-                      .spans = memory.list(spans),
+                      .spans = spans_of(c.places, memory),
                       .eps = c.eps};
   if (has_codes) {
     const Shape scales = {c.n_pages, c.kv_heads, kPageTokens};
@@ -173,13 +159,10 @@ Case select(const Case& c, std::span<const int64_t> rows) {
   Case part = c;
   part.places.clear();
   for (Values* values : {&part.q_gate, &part.k, &part.v, &part.rope}) values->clear();
-  std::vector<int32_t> index_of;
-  for (const Place& place : c.places) {
-    for (int32_t r = 0; r < place.n_rows; ++r) index_of.push_back(place.first_index + r);
-  }
+  const std::vector<Place> place_of = single_rows(c.places);
   part.n_pages = static_cast<int64_t>(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int32_t index = index_of[static_cast<size_t>(rows[i])];
+    const int32_t index = place_of[static_cast<size_t>(rows[i])].first_index;
     std::vector<int32_t> pages(static_cast<size_t>(index / kPageTokens + 1), 0);
     pages.back() = static_cast<int32_t>(i);
     part.places.push_back({index, 1, pages});

@@ -9,11 +9,12 @@
 #include "device/cuda/copy.cuh"
 #include "device/cuda/wgmma.cuh"
 #include "ops/launch.cuh"
+#include "ops/quant_linear/quarters.cuh"
 
 namespace roost::cuda {
 
 inline constexpr int kBrickThreads = 128;
-inline constexpr int kBrickRows = 64, kBrickInputs = 64;
+inline constexpr int kBrickInputs = 64;
 
 __host__ __device__ constexpr int64_t brick_bytes_of(int bits) {
   return 512 * bits + 256;
@@ -96,22 +97,21 @@ __device__ __forceinline__ void fragment(const BrickPart<kBits>& part, int step,
 // bytes, 8 inputs, of every row, then the next 8 inputs. A core has 8 rows; behind the last row it
 // reads on into the next inputs, whose sums nobody stores: columns do not see each other
 // (docs/decisions/0002-mma-laws.md, L2).
-struct PackedRows {
+struct ActivationCores {
   uint8_t* base;
   int n_rows;
-
-  __device__ uint8_t* core(int input8) const { return base + input8 * n_rows * 16; }
 };
 
 // Bytes of shared memory of rows of n_in inputs.
-inline size_t packed_bytes(int64_t n_rows, int64_t n_in) {
+inline size_t cores_bytes(int64_t n_rows, int64_t n_in) {
   return static_cast<size_t>(n_rows * n_in * 2) + 256;  // read behind the last core
 }
 
-// Rows of n_across · 64 inputs into shared memory; row_of(token) is where one begins. The threads
-// first, first + step, … of the block. A group of copies that is on its way behind the call.
+// Rows of n_across · 64 inputs into shared memory, by all threads of the block; row_of(token) is
+// where one begins. Leaves a group of copies on its way.
 template <class RowOf>
-__device__ __forceinline__ void pack_rows(const PackedRows& to, int n_across, const RowOf& row_of) {
+__device__ __forceinline__ void load_cores(const ActivationCores& to, int n_across,
+                                           const RowOf& row_of) {
   const int n_pieces = n_across * 8 * to.n_rows;
 #pragma unroll 2
   for (int i = threadIdx.x; i < n_pieces; i += blockDim.x)
@@ -119,8 +119,8 @@ __device__ __forceinline__ void pack_rows(const PackedRows& to, int n_across, co
   copy_commit();
 }
 
-// Behind pack_rows, in all threads: the rows are there.
-__device__ __forceinline__ void wait_for_packed() {
+// Behind load_cores, in all threads: the rows are there.
+__device__ __forceinline__ void wait_for_cores() {
   copy_wait<0>();
   fence_async_shared();
   __syncthreads();
@@ -157,11 +157,11 @@ class BrickChain {
   // bricks, else a chain; a chain has an even number of bricks. The loop is short: a step of few
   // rows runs it from a cold instruction cache.
   template <int kColumns>
-  __device__ __forceinline__ void run(const PackedRows& packed, bool in_quarters,
+  __device__ __forceinline__ void run(const ActivationCores& cores, bool in_quarters,
                                       float (&sums)[kColumns * 4]) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int kCoreBytes = 128;
-    uint64_t x = core_descriptor(shared_address(packed.base), packed.n_rows * 16, kCoreBytes);
+    uint64_t x = core_descriptor(shared_address(cores.base), cores.n_rows * 16, kCoreBytes);
     const int n_chain = in_quarters ? n_ / 4 : n_;
     float part[kColumns * 4] = {}, third[kColumns * 4] = {};
     uint32_t a_even[4][4], a_odd[4][4];
@@ -170,19 +170,12 @@ class BrickChain {
     for (int begin = 0; begin < n_; begin += n_chain, ++quarter) {
 #pragma unroll 1
       for (int j = 0; j < n_chain; j += 2) {
-        step<kColumns>(x, packed.n_rows, a_even, part);
-        step<kColumns>(x, packed.n_rows, a_odd, part);
+        step<kColumns>(x, cores.n_rows, a_even, part);
+        step<kColumns>(x, cores.n_rows, a_odd, part);
       }
       wgmma_wait<0>();
       wgmma_hold(part);
-#pragma unroll
-      for (int i = 0; i < kColumns * 4; ++i) {
-        if (quarter == 0) sums[i] = part[i];
-        if (quarter == 1) sums[i] += part[i];
-        if (quarter == 2) third[i] = part[i];
-        if (quarter == 3) sums[i] += third[i] + part[i];
-        part[i] = 0;
-      }
+      end_quarter(quarter, part, third, sums);
     }
     copy_wait<0>();
 #endif

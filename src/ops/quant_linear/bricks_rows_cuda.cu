@@ -12,8 +12,8 @@ namespace {
 using namespace cuda;
 
 constexpr int64_t kRowsMax = 16;  // with more, weights are better kept in shared memory
-constexpr size_t kPackedBytesMax = size_t{160} << 10;
-constexpr size_t kSharedPackedBytes = size_t{64} << 10;  // from here on two tiles share them
+constexpr size_t kCoresBytesMax = size_t{160} << 10;
+constexpr size_t kSharedCoresBytes = size_t{64} << 10;  // from here on two tiles share them
 constexpr int kQuarterBlocks = 4;
 
 struct RowsPart {
@@ -72,13 +72,13 @@ __global__ void __launch_bounds__(kGroups * 128) sm90_bricks_linear_rows(RowsCal
   using Chain = BrickChain<kBits, kThreads>;
   extern __shared__ uint4 dynamic_shared[];
   auto& ring = *reinterpret_cast<typename Chain::Ring*>(dynamic_shared);
-  const PackedRows packed{reinterpret_cast<uint8_t*>(&ring + 1), int(call.n_rows)};
+  const ActivationCores cores{reinterpret_cast<uint8_t*>(&ring + 1), int(call.n_rows)};
   const int warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
   constexpr int kBlocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
   const int quarter = blockIdx.x % kBlocks, n = call.n_across / kBlocks;
   const int64_t n_items = (call.n_tiles + kGroups - 1) / kGroups;
   const int64_t bytes_across = call.n_across * brick_bytes_of(kBits);
-  bool is_packed = false;
+  bool is_loaded = false;
   for (int64_t item = blockIdx.x / kBlocks; item < n_items; item += gridDim.x / kBlocks) {
     // A group behind the last tile takes it again and stores nothing.
     const int64_t wanted = item * kGroups + group, tile = min(wanted, call.n_tiles - 1);
@@ -90,15 +90,15 @@ __global__ void __launch_bounds__(kGroups * 128) sm90_bricks_linear_rows(RowsCal
                             (kMode == BrickMode::kPair ? at / 2 : at) * bytes_across +
                             quarter * n * brick_bytes_of(kBits);
     Chain chain(ring, bricks, n, kMode == BrickMode::kPair ? int(at % 2) * 2 + warp % 2 : warp);
-    if (!is_packed) {
+    if (!is_loaded) {
       wait_for_inputs();
-      pack_rows(packed, n, [&](int token) {
+      load_cores(cores, n, [&](int token) {
         return call.x + (int64_t(token) * call.n_across + quarter * n) * kBrickInputs;
       });
-      wait_for_packed();
-      is_packed = true;
+      wait_for_cores();
+      is_loaded = true;
     }
-    chain.template run<kColumns>(packed, false, sums);
+    chain.template run<kColumns>(cores, false, sums);
     if constexpr (kMode == BrickMode::kQuarters) {
       const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
       join_cluster<kColumns, kThreads>(sums, [&](int i, float value) {
@@ -127,7 +127,7 @@ void launch(const RowsCall& call, CudaContext& context) {
   const auto kernel = sm90_bricks_linear_rows<kBits, kColumns, kGroups, kMode>;
   const int n = call.n_across / (kQuarters ? kQuarterBlocks : 1);
   const size_t n_bytes = sizeof(typename BrickChain<kBits, kGroups * 128>::Ring) +
-                         packed_bytes(call.n_rows, int64_t(n) * kBrickInputs);
+                         cores_bytes(call.n_rows, int64_t(n) * kBrickInputs);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(n_bytes)));
   const int64_t n_items = (call.n_tiles + kGroups - 1) / kGroups;
@@ -143,7 +143,7 @@ void launch(const RowsCall& call, CudaContext& context) {
   if (call.n_rows > 8) return launch<kBits, 2, 2, kMode>(call, context);
   const int n_blocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
   const int64_t n_in = int64_t(call.n_across / n_blocks) * kBrickInputs;
-  if (packed_bytes(call.n_rows, n_in) < kSharedPackedBytes)
+  if (cores_bytes(call.n_rows, n_in) < kSharedCoresBytes)
     return launch<kBits, 1, 1, kMode>(call, context);
   launch<kBits, 1, 2, kMode>(call, context);
 }
@@ -183,7 +183,7 @@ bool takes_bricks_rows(const QuantLinear& op) {
       return false;
     const int n_blocks = mode_of(op, part) == BrickMode::kQuarters ? kQuarterBlocks : 1;
     if (!has_even_chains(part.w->n_in, n_blocks)) return false;
-    if (packed_bytes(n_rows, part.w->n_in / n_blocks) > kPackedBytesMax) return false;
+    if (cores_bytes(n_rows, part.w->n_in / n_blocks) > kCoresBytesMax) return false;
   }
   return true;
 }

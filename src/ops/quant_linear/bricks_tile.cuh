@@ -9,6 +9,7 @@
 #include "device/cuda/copy.cuh"
 #include "device/cuda/wgmma.cuh"
 #include "ops/quant_linear/bricks.cuh"
+#include "ops/quant_linear/quarters.cuh"
 
 namespace roost::cuda {
 
@@ -169,19 +170,6 @@ class BrickTile {
   static __device__ __forceinline__ void finish(Sums& sums) {
     wgmma_wait<0>();
     wgmma_hold(sums);
-  }
-
-  // The end of quarter 0..3, into (P0 + P1) + (P2 + P3).
-  static __device__ __forceinline__ void end_quarter(int quarter, Sums& part, Sums& third,
-                                                     Sums& sums) {
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      if (quarter == 0) sums[i] = part[i];
-      if (quarter == 1) sums[i] += part[i];
-      if (quarter == 2) third[i] = part[i];
-      if (quarter == 3) sums[i] += third[i] + part[i];
-      part[i] = 0;
-    }
   }
 
   uint8_t* stages_;

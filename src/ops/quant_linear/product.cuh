@@ -10,6 +10,7 @@
 #include "device/cuda/mma.cuh"
 #include "ops/launch.cuh"
 #include "ops/quant_linear/bricks.cuh"
+#include "ops/quant_linear/quarters.cuh"
 
 namespace roost::cuda {
 
@@ -121,24 +122,6 @@ __device__ __forceinline__ void add_steps(const ProductTile<kTokens>& tile,
   }
 }
 
-// The end of quarter 0..3: takes its sum `part` into (P0 + P1) + (P2 + P3) and clears it.
-template <int kColumns>
-__device__ __forceinline__ void end_quarter(int quarter, float (&part)[kColumns][4],
-                                            float (&third)[kColumns][4],
-                                            float (&sums)[kColumns][4]) {
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (quarter == 0) sums[c][i] = part[c][i];
-      if (quarter == 1) sums[c][i] += part[c][i];
-      if (quarter == 2) third[c][i] = part[c][i];
-      if (quarter == 3) sums[c][i] += third[c][i] + part[c][i];
-      part[c][i] = 0;
-    }
-  }
-}
-
 // sums = the product of weight rows [first_row, + 64) with the rows of the tile, in its tree. With
 // g = lane / 4, q = lane % 4: sums[c][0], [1] are weight row 16·warp + g, tokens 8·c + 2·q and the
 // next; [2], [3] weight row + 8.
@@ -160,7 +143,8 @@ __device__ __forceinline__ void multiply(const WeightView& w, int64_t first_row,
     add_steps<kTokens>(tile, part);
     if (k + kProductInputs < chain_end) continue;
     // A chain over everything ends as quarter 0, which hands its sum over as it is.
-    end_quarter(quarter, part, third, sums);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) end_quarter(quarter, part[c], third[c], sums[c]);
     chain_end += chain;
     quarter += 1;
   }

@@ -31,7 +31,7 @@ struct ProductRows {
   bool fits(const QuantMatrix& w) const;  // these rows can be multiplied with w
 };
 
-// Takes memory for n_rows rows in w's form; fill_product_rows then converts x's rows, one by one.
+// Takes memory for n_rows rows in w's form; fill_product_row then converts the rows, one by one.
 ProductRows take_product_rows(const QuantMatrix& w, int64_t n_rows, Arena& arena);
 size_t product_rows_bytes(int64_t n_in_max, int64_t n_rows);    // an upper bound for any form
 ProductRows rows_from(const ProductRows& rows, int64_t begin);  // the rows from `begin` on
@@ -39,7 +39,7 @@ void fill_product_row(const uint16_t* x_bf16, const ProductRows& rows, int64_t r
 
 // out[i · out_stride + r] = Σ_k W[out_begin + r, k] · x[row_ids[i], k] for r < n_out, i < n_rows.
 // row_ids null: rows 0, 1, …. The bits of an output depend on its weight row and input row alone.
-// expanded: scratch of at least product_scratch_bytes(n_in) for this thread.
+// scratch: at least product_scratch_bytes(n_in), this thread's own.
 void product_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const ProductRows& x,
                   const int32_t* row_ids, int64_t n_rows, float* out, int64_t out_stride,
                   std::byte* scratch);

@@ -8,10 +8,10 @@
 namespace roost {
 namespace {
 
-constexpr int64_t kTileOutputs =
-    32;  // 37 KB of 4-bit weights at 2,048 inputs: stays in L2 while rows pass over it
-constexpr int64_t kTileRows =
-    256;  // rows of one item; few enough that small matrices still give every thread work
+// 37 KB of 4-bit weights at 2,048 inputs: stays in L2 while rows pass over it.
+constexpr int64_t kTileOutputs = 32;
+// Rows of one item; few enough that small matrices still give every thread work.
+constexpr int64_t kTileRows = 256;
 
 struct Tiling {
   int64_t n_out_tiles[QuantLinear::kPartsMax];
