@@ -327,6 +327,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   return running;
 }
 
+// long: everything that a reply needs of its request, in order
 Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job) {
   if (!is_printable_label(call.request.header("x-request-id")) &&
       is_printable_label(job.fields.request_id))
