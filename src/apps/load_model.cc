@@ -137,6 +137,9 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
 
   ROOST_TRY(const json::Value tokenizer,
             read_json(folder + "/tokenizer.json", limits::kTokenizerBytesMax));
+  ROOST_TRY(const std::string tokenizer_text,
+            read_file(folder + "/tokenizer.json", limits::kTokenizerBytesMax));
+  model.tokenizer_sha256 = sha256_hex(std::as_bytes(std::span(tokenizer_text)));
   ROOST_TRY(const json::Value tokenizer_config,
             read_optional_json(folder + "/tokenizer_config.json", limits::kConfigBytesMax));
   ROOST_TRY(model.tokenizer, Tokenizer::create(tokenizer, tokenizer_config));
@@ -151,6 +154,7 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   ROOST_TRY(model.chat_template, ChatTemplate::parse(source));
   model.ids = {name_of_folder(folder)};
   model.ids.insert(model.ids.end(), options.aliases.begin(), options.aliases.end());
+  model.grammar_bytes_max = options.grammar_bytes_max;
   derive_rules(model, source);
   model.rules.is_strict_model = options.is_strict_model;
   model.thinking = options.thinking;
@@ -244,9 +248,19 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
     steps.done("upload", fmt::format("{} MiB on the device", mib(shared_weights->bytes_owned)));
   }
 
-  model.has_drafter = engine_options.drafter != nullptr;
+  if (engine_options.drafter) {
+    const DrafterWeights& drafter = *engine_options.drafter;
+    const std::string folder =
+        options.drafter.empty() ? options.folder + "/drafter" : options.drafter;
+    model.drafter = {name_of_folder(folder),
+                     fmt::format("{:016x}{:016x}", drafter.identity.high, drafter.identity.low),
+                     drafter.config.block_rows_max, drafter.config.n_taps()};
+  }
+  model.kv_format = engine_options.kv == KvFormat::kInt8 ? "int8" : "bf16";
+  model.snapshot_every = engine_options.snapshot_every;
+  model.chunk_ms = engine_options.gap_ns_max / 1'000'000;
   model.has_cache_folder = !engine_options.cache_folder.empty();
-  if (model.has_drafter) steps.done("drafter", summary_of(*engine_options.drafter));
+  if (model.drafter) steps.done("drafter", summary_of(*engine_options.drafter));
   engine_options.hardware = machine.hardware();
   engine_options.n_tokens = model.tokenizer.n_tokens();
   engine_options.turn_token = model.tokenizer.find_added("<|im_start|>").value_or(-1);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "server/served_model.h"
@@ -18,6 +19,7 @@ struct LoadOptions {
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
   bool is_strict_model = false;
+  size_t grammar_bytes_max = limits::kGrammarCacheBytes;  // compiled forms of replies
   std::string drafter;       // folder; empty: `drafter` in the model's folder, if there is one
   int64_t drafter_bits = 0;  // 4: quantized when it is read; 0: as published
   EngineOptions engine;      // n_tokens is set from the tokenizer, drafter from the files

@@ -122,6 +122,17 @@ Result<ServiceOptions> service_options_of(const Flags& flags) {
   if (flags.request_timeout < 0 || flags.request_timeout > 86'400)
     return Error{Refusal::FlagValue, "--request-timeout: want 0 to 86400"};
   out.request_timeout_s = flags.request_timeout;
+  ROOST_TRY_DO(check_range("--thinking-budget", flags.thinking_budget, -1, INT32_MAX));
+  out.thinking_budget = flags.thinking_budget;
+  out.guards_loops = flags.loop_guard;
+  if (!flags.trace_file.empty()) {
+    ROOST_TRY(out.trace, LineFile::begin(flags.trace_file));
+    out.trace->write("[");
+  }
+  if (!flags.log_content.empty()) {
+    ROOST_TRY(out.content_log, LineFile::append_to(flags.log_content));
+    log(LogLevel::kWarning, "content_is_logged", {});
+  }
   if (flags.api_key_file.empty() && key_of_environment().empty()) return out;
   ROOST_TRY(std::unique_ptr<KeyRing> keys,
             KeyRing::create(flags.api_key_file, key_of_environment(), system_clock()));
@@ -165,6 +176,8 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   out.drafter_bits = flags.drafter_bits;
   out.aliases = flags.alias;
   out.is_strict_model = flags.strict_model;
+  ROOST_TRY_DO(check_range("--grammar-cache", flags.grammar_cache, 0, 1 << 20));
+  out.grammar_bytes_max = static_cast<size_t>(flags.grammar_cache) << 20;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")
     return Error{Refusal::FlagValue, "--thinking: want on, off or template"};
   if (flags.thinking != "template") out.thinking = flags.thinking == "on";

@@ -46,23 +46,26 @@ struct EngineRequest {
   // to differ from this one: state is kept there. Any order; those outside 1 … n_prompt - 1 are
   // ignored.
   std::vector<int64_t> places;
+  bool tells_progress = false;  // kProgress behind every chunk of the prompt
 };
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 
-// What happens to a request, in order: kStarted when its first row runs, kTokens any number of
-// times, then exactly one kFinished.
+// What happens to a request, in order: kStarted when its first row runs, kProgress behind every
+// chunk of its prompt if that was asked for, kTokens any number of times, then exactly one
+// kFinished.
 struct EngineEvent {
-  enum class Kind { kStarted, kTokens, kFinished };
+  enum class Kind { kStarted, kProgress, kTokens, kFinished };
   Kind kind = Kind::kTokens;
   std::vector<int32_t> tokens;          // kTokens: kept tokens, without end tokens
   std::vector<TokenLogprobs> logprobs;  // kTokens: one for each token if asked for, else none
   Finish finish = Finish::kEndToken;    // kFinished
   int32_t end_token = -1;               // kFinished by kEndToken: the token
   std::optional<Error> error;           // kFinished by kError
-  // kFinished: counts and times of the request, ns on the engine's clock. n_cached: prompt tokens
-  // whose rows were not run because the prefix cache had them.
-  int64_t n_prompt = 0, n_cached = 0, n_generated = 0;
+  // Counts and times of the request as far as it is, ns on the engine's clock. n_cached: prompt
+  // tokens whose rows were not run because the prefix cache had them. n_prompt_done: those that
+  // are computed or cached.
+  int64_t n_prompt = 0, n_cached = 0, n_prompt_done = 0, n_generated = 0;
   bool is_from_disk = false;  // what is cached was read from files for this request
   int64_t submitted_ns = 0, started_ns = 0, first_token_ns = 0, finished_ns = 0;
   int64_t gap_max_ns = 0;       // longest silence between two kTokens events

@@ -108,6 +108,7 @@ class EngineCore {
   void plan_drafts();
   int32_t drafts_max(const Sequence& s) const;
   void commit_rows();
+  void tell_progress();
   void absorb_waiting(const Sequence& s);
   void keep_drawn(const Drawn& drawn);
   void accept(const Sequence& s, Drawn& drawn) const;

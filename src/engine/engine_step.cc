@@ -31,6 +31,7 @@ void EngineCore::step() {
   rounds_.costs().step.record(n_rows, longest_context(row_spans_),
                               static_cast<double>(clock_.now_ns() - from) * 1e-6);
   keep_places_passed();
+  tell_progress();
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
 }
@@ -177,6 +178,16 @@ void EngineCore::commit_rows() {
     tap_rows_.push_back({rows, s.slot, is_plain});
   }
   runner_.absorb(tap_rows_);
+}
+
+void EngineCore::tell_progress() {
+  for (const Chunk& chunk : chunks_) {
+    Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
+    if (!s.request.tells_progress || s.n_generated() > 0) continue;
+    s.event.kind = EngineEvent::Kind::kProgress;
+    s.event.n_prompt_done = s.n_computed;
+    s.sink(s.event);
+  }
 }
 
 // No draft ends the reply, so only the token behind the accepted ones can.

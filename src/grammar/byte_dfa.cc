@@ -49,12 +49,6 @@ bool ByteDfa::has_way_on(int32_t state) const {
   return std::any_of(row, row + n_classes, [](int32_t to) { return to != kDead; });
 }
 
-int ByteDfa::n_bytes_from(int32_t state) const {
-  int n = 0;
-  for (int byte = 0; byte < 256; ++byte) n += step(state, static_cast<uint8_t>(byte)) != kDead;
-  return n;
-}
-
 bool ByteDfa::accepts_text(std::string_view text) const {
   if (accepts_nothing()) return false;
   int32_t state = 0;

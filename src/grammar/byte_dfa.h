@@ -43,7 +43,6 @@ struct ByteDfa {
   }
   bool accepts(int32_t state) const { return tags[static_cast<size_t>(state)] >= 0; }
   bool has_way_on(int32_t state) const;
-  int n_bytes_from(int32_t state) const;  // bytes that do not die there
   bool accepts_text(std::string_view text) const;
   size_t n_bytes() const { return (next.size() + tags.size()) * sizeof(int32_t); }
 };

@@ -9,8 +9,8 @@ namespace roost {
 
 namespace {
 
-constexpr int kWideBytes = 40;          // a state that lets more bytes pass has a mask of its own
-constexpr size_t kStateMasksMax = 512;  // of one grammar; further states are walked
+constexpr size_t kMaskBytesMax = size_t{64} << 20;  // of one grammar; further states are walked
+constexpr size_t kPreparedStates = 4, kPreparedMasks = 8;  // of an automaton, of a grammar
 constexpr uint64_t kHashStart = 0xCBF29CE484222325u;
 constexpr size_t kThreadsUsual = 32, kTasksUsual = 256;  // room that is taken at the start
 constexpr size_t kTasksMax = 100'000;  // of one byte: beyond, readings are dropped
@@ -34,20 +34,39 @@ Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenVocabulary> voc
       vocabulary_(std::move(vocabulary)),
       n_bytes_(automaton_.n_bytes()) {}
 
-std::shared_ptr<const StateMask> Grammar::state_mask(const ByteDfa& dfa, int32_t state) const {
-  if (dfa.n_bytes_from(state) < kWideBytes) return nullptr;
-  if (dfa.is_lasting) return vocabulary_->lasting_mask(dfa, state);
+std::shared_ptr<const StateMask> Grammar::state_mask(const MaskKey& key) const {
+  if (key.dfa->is_lasting && key.part == whole_of(vocabulary_->tree()))
+    return vocabulary_->lasting_mask(key);
   const std::lock_guard lock(mutex_);
-  const auto found = masks_.find({&dfa, state});
+  const auto found = masks_.find(key);
   if (found != masks_.end()) return found->second;
-  if (masks_.size() >= kStateMasksMax) return nullptr;
-  return masks_[{&dfa, state}] = vocabulary_->compute_mask(dfa, state);
+  if (n_mask_bytes_ >= kMaskBytesMax) return nullptr;
+  std::shared_ptr<const StateMask> mask = vocabulary_->compute_mask(key);
+  n_mask_bytes_ += mask->n_bytes();
+  return masks_[key] = std::move(mask);
+}
+
+void Grammar::prepare() const {
+  const TreePart whole = whole_of(vocabulary_->tree());
+  size_t n_left = kPreparedMasks;
+  const auto prepare_states = [&](const DfaPtr& dfa, bool has_exits) {
+    const size_t n_states = dfa ? std::min(dfa->tags.size(), kPreparedStates) : 0;
+    for (size_t state = 0; state < n_states && n_left > 0; ++state) {
+      const auto mask = state_mask({dfa.get(), static_cast<int32_t>(state), whole, has_exits});
+      if (mask && !mask->is_small) --n_left;
+    }
+  };
+  for (RuleId id = 0; id < automaton_.rules.size(); ++id) {
+    const Rule& rule = automaton_.rules[id];
+    prepare_states(rule.dfa, id != automaton_.root);
+    if (rule.object) prepare_states(rule.object->other_keys, true);
+  }
 }
 
 GrammarMatcher::GrammarMatcher(GrammarUse use)
     : use_(std::move(use)), automaton_(use_.grammar->automaton()), buckets_(1024, UINT32_MAX) {
   // Replies of usual forms take no further memory.
-  walked_.resize(use_.grammar->vocabulary().tree().depth_max() + 1);
+  walked_.resize(2 * use_.grammar->vocabulary().tree().depth_max() + 2);
   for (Place& place : walked_) place.threads.reserve(kThreadsUsual);
   for (Place* place : {&now_, &read_[0], &read_[1]}) place->threads.reserve(kThreadsUsual);
   before_.resize(limits::kGrammarRollbackMax);
@@ -465,15 +484,17 @@ void GrammarMatcher::fill_of_thread(const Frame& thread, std::span<uint32_t> mas
   const bool is_key = thread.phase == Phase::kKey;
   const Rule& rule = automaton_.rules[thread.rule];
   const ByteDfa* dfa = is_key ? rule.object->other_keys.get() : rule.dfa.get();
+  const TreePart whole = whole_of(grammar.vocabulary().tree());
   std::shared_ptr<const StateMask> state;
-  if (thread.state != ByteDfa::kDead) state = grammar.state_mask(*dfa, thread.state);
-  if (!state) return walk(grammar.vocabulary().tree(), thread, mask);
+  if (thread.state != ByteDfa::kDead)
+    state = grammar.state_mask({dfa, thread.state, whole, has_next(thread)});
+  if (!state || state->is_small) return walk(whole, thread, 0, mask);
   allow_inside(thread, *state, mask);
-  walk(*state->exits, thread, mask);
+  walk_exits(*state, thread, 0, mask);
   if (!is_key || thread.counter == kUnbounded) return;
   Frame own = thread;  // declared keys may go where others cannot
   own.state = ByteDfa::kDead;
-  walk(grammar.vocabulary().tree(), own, mask);
+  walk(whole, own, 0, mask);
 }
 
 void GrammarMatcher::allow_inside(const Frame& thread, const StateMask& state,
@@ -491,23 +512,55 @@ void GrammarMatcher::allow_inside(const Frame& thread, const StateMask& state,
   // Tokens of plain characters by their number, the few others by their bytes.
   if (const TokenMask* plain = vocabulary.plain_up_to(n_left))
     for (size_t i = 0; i < plain->size(); ++i) mask[i] |= state.inside[i] & (*plain)[i];
-  walk(*state.marked, thread, mask);
+  walk(whole_of(*state.marked), thread, 0, mask);
 }
 
-void GrammarMatcher::walk(const TokenTree& tree, const Frame& thread, std::span<uint32_t> mask) {
+// Threads of which what stands in a part depends on nothing but their automata, until they leave
+// them.
+bool GrammarMatcher::can_be_split(const Place& place) const {
+  return std::all_of(place.threads.begin(), place.threads.end(), [&](const Frame& thread) {
+    const Rule& rule = automaton_.rules[thread.rule];
+    return thread.phase == Phase::kBytes && rule.length_min == 0 && rule.length_max == kUnbounded;
+  });
+}
+
+void GrammarMatcher::fill_part(const TreePart& part, const Frame& thread, size_t n_walked,
+                               std::span<uint32_t> mask) {
+  const std::shared_ptr<const StateMask> state = use_.grammar->state_mask(
+      {automaton_.rules[thread.rule].dfa.get(), thread.state, part, has_next(thread)});
+  if (!state || state->is_small) return walk(part, thread, n_walked, mask);
+  for (size_t i = 0; i < state->inside.size(); ++i) mask[i] |= state->inside[i];
+  walk_exits(*state, thread, n_walked, mask);
+}
+
+void GrammarMatcher::walk_exits(const StateMask& state, const Frame& thread, size_t n_walked,
+                                std::span<uint32_t> mask) {
+  if (state.exits) walk(whole_of(*state.exits), thread, n_walked, mask);
+}
+
+void GrammarMatcher::walk(const TreePart& part, const Frame& thread, size_t n_walked,
+                          std::span<uint32_t> mask) {
   const Mark begin = place_mark();
-  walked_[0].threads.assign(1, thread);
-  const std::vector<TokenTree::Node>& nodes = tree.nodes();
-  for (size_t i = 0; i < nodes.size();) {
+  const size_t n_large = use_.grammar->vocabulary().walk_nodes_max();
+  walked_[n_walked].threads.assign(1, thread);
+  const std::vector<TokenTree::Node>& nodes = part.tree->nodes();
+  for (uint32_t i = part.begin; i < part.end;) {
     const TokenTree::Node& node = nodes[i];
-    Place& to = walked_[node.depth + 1u];
-    step(walked_[node.depth], node.byte, to);
+    const size_t to_idx = n_walked + node.depth - part.depth + 1;
+    Place& to = walked_[to_idx];
+    step(walked_[to_idx - 1], node.byte, to);
     if (to.threads.empty() && !to.may_end) {
       i = node.end;
       continue;
     }
-    for (int32_t id = node.first_token; id >= 0; id = tree.next_token(id)) allow_token(mask, id);
+    for (int32_t id = node.first_token; id >= 0; id = part.tree->next_token(id))
+      allow_token(mask, id);
     ++i;
+    if (node.end - i <= n_large || !can_be_split(to)) continue;
+    for (const Frame& one : to.threads)
+      fill_part({part.tree, i, node.end, static_cast<uint16_t>(node.depth + 1)}, one, to_idx + 1,
+                mask);
+    i = node.end;
   }
   release(begin);
 }

@@ -21,15 +21,18 @@ class Grammar {
   const Automaton& automaton() const { return automaton_; }
   const TokenVocabulary& vocabulary() const { return *vocabulary_; }
   size_t n_bytes() const { return n_bytes_; }
-  // Null when the state lets so few bytes pass that walking the tokens costs less.
-  std::shared_ptr<const StateMask> state_mask(const ByteDfa& dfa, int32_t state) const;
+  // Null when so many are kept that this one is not.
+  std::shared_ptr<const StateMask> state_mask(const MaskKey& key) const;
+  // Computes what replies are likely to ask first, so that the thread that follows them need not.
+  void prepare() const;
 
  private:
   const Automaton automaton_;
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
   const size_t n_bytes_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<const ByteDfa*, int32_t>, std::shared_ptr<const StateMask>> masks_;
+  mutable MaskMap masks_;
+  mutable size_t n_mask_bytes_ = 0;
 };
 
 // What a request asks of its reply's form.
@@ -134,7 +137,16 @@ class GrammarMatcher {
 
   void fill_of_thread(const Frame& thread, std::span<uint32_t> mask);
   void allow_inside(const Frame& thread, const StateMask& state, std::span<uint32_t> mask);
-  void walk(const TokenTree& tree, const Frame& thread, std::span<uint32_t> mask);
+  // Tokens whose bytes stand in the part and may come next on this thread. n_walked: places of
+  // walked_ that are in use.
+  void walk(const TreePart& part, const Frame& thread, size_t n_walked, std::span<uint32_t> mask);
+  void walk_exits(const StateMask& state, const Frame& thread, size_t n_walked,
+                  std::span<uint32_t> mask);
+  // What follows the thread's automaton is not the end.
+  bool has_next(const Frame& thread) const { return frames_[thread.parent].phase != Phase::kEnd; }
+  bool can_be_split(const Place& place) const;
+  void fill_part(const TreePart& part, const Frame& thread, size_t n_walked,
+                 std::span<uint32_t> mask);
 
   const GrammarUse use_;
   const Automaton& automaton_;
@@ -150,7 +162,7 @@ class GrammarMatcher {
   Before& last_before() { return before_[(first_free_ + before_.size() - 1) % before_.size()]; }
   std::vector<Before> before_;
   size_t n_before_ = 0, first_free_ = 0;
-  std::vector<Place> walked_;  // one a depth of a walk
+  std::vector<Place> walked_;  // one a depth of a walk, and one more for each walk inside it
   std::vector<Task> tasks_, done_;
 };
 

@@ -83,6 +83,28 @@ TEST(GrammarMatcher, the_mask_is_exactly_what_is_accepted) {
   }
 }
 
+// Masks of parts of the tree against a walk over all of it: of a form, the same tokens.
+TEST(GrammarMatcher, masks_of_parts_of_the_tree_say_what_a_walk_says) {
+  const auto parts = testing::make_vocabulary(0), walk = testing::make_vocabulary(SIZE_MAX);
+  for (const GrammarUse& use : all_uses()) {
+    const Automaton& automaton = use.grammar->automaton();
+    const auto with = [&](const std::shared_ptr<const TokenVocabulary>& vocabulary) {
+      GrammarUse out = use_of(automaton, vocabulary);
+      out.is_behind_reasoning = use.is_behind_reasoning;
+      out.grammar->prepare();
+      return out;
+    };
+    std::mt19937_64 random(3);
+    GrammarMatcher a(with(parts)), b(with(walk));
+    for (int step = 0; step < 60 && !a.must_end(); ++step) {
+      const std::vector<uint32_t> mask = mask_of(a);
+      ASSERT_EQ(mask, mask_of(b)) << "after step " << step;
+      const int32_t token = draw(mask, random);
+      ASSERT_TRUE(a.accept(token) && b.accept(token));
+    }
+  }
+}
+
 TEST(GrammarMatcher, something_is_always_allowed_until_the_end) {
   std::mt19937_64 random(11);
   for (const GrammarUse& use : all_uses()) {

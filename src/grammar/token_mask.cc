@@ -7,16 +7,25 @@
 
 namespace roost {
 
-TokenTree::TokenTree(std::span<const std::string_view> bytes_of, std::span<const int32_t> ids) {
+namespace {
+
+constexpr std::string_view kStringMarks = "\\\"";
+
+}  // namespace
+
+TokenTree::TokenTree(std::span<const std::string_view> bytes_of, std::span<const int32_t> ids,
+                     size_t n_skipped)
+    : n_skipped_(n_skipped) {
   std::vector<size_t> order;
   int32_t id_max = -1;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!bytes_of[i].empty()) order.push_back(i);
     id_max = std::max(id_max, ids[i]);
   }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(bytes_of[a], ids[a]) < std::pair(bytes_of[b], ids[b]);
-  });
+  // Tokens that come from another tree are in order already.
+  const auto is_before = [&](size_t a, size_t b) { return bytes_of[a] < bytes_of[b]; };
+  if (!std::is_sorted(order.begin(), order.end(), is_before))
+    std::sort(order.begin(), order.end(), is_before);
   next_token_.assign(static_cast<size_t>(id_max + 1), -1);
   std::vector<uint32_t> path;  // nodes of the token before
   std::string_view before;
@@ -41,8 +50,12 @@ TokenTree::TokenTree(std::span<const std::string_view> bytes_of, std::span<const
   for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
 }
 
-TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes_of)
-    : bytes_of_(std::move(bytes_of)) {
+TreePart whole_of(const TokenTree& tree) {
+  return {&tree, 0, static_cast<uint32_t>(tree.nodes().size()), 0};
+}
+
+TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes_of, size_t walk_nodes_max)
+    : bytes_of_(std::move(bytes_of)), walk_nodes_max_(walk_nodes_max) {
   const std::vector<std::string_view> views(bytes_of_.begin(), bytes_of_.end());
   std::vector<int32_t> ids(views.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -55,10 +68,14 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes_of)
                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }),
         UINT16_MAX));
     n_code_points_max_ = std::max(n_code_points_max_, n);
-    if (bytes.find_first_of("\\\"") != std::string::npos)
-      with_string_marks_.push_back(id);
-    else
+    if (bytes.find_first_of(kStringMarks) == std::string::npos)
       allow_token(plain_.try_emplace(n, none).first->second, id);
+  }
+  for (const TokenTree::Node& node : tree_->nodes()) {
+    const int32_t first = node.first_token;
+    if (first < 0 || this->bytes_of(first).find_first_of(kStringMarks) == std::string::npos)
+      continue;
+    for (int32_t id = first; id >= 0; id = tree_->next_token(id)) with_string_marks_.push_back(id);
   }
   const TokenMask* shorter = nullptr;
   for (auto& [n, mask] : plain_) {
@@ -72,51 +89,73 @@ const TokenMask* TokenVocabulary::plain_up_to(uint32_t n) const {
   return behind == plain_.begin() ? nullptr : &std::prev(behind)->second;
 }
 
-std::shared_ptr<const TokenTree> TokenVocabulary::tree_of(const std::vector<int32_t>& ids) const {
+std::shared_ptr<const TokenTree> TokenVocabulary::tree_of(const std::vector<int32_t>& ids,
+                                                          size_t n_skipped) const {
   std::vector<std::string_view> views;
-  for (const int32_t id : ids) views.push_back(bytes_of(id));
-  return std::make_shared<const TokenTree>(views, ids);
+  views.reserve(ids.size());
+  for (const int32_t id : ids) views.push_back(bytes_of(id).substr(n_skipped));
+  return std::make_shared<const TokenTree>(views, ids, n_skipped);
 }
 
-std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const ByteDfa& dfa,
-                                                               int32_t state) const {
+size_t StateMask::n_bytes() const {
+  size_t n = sizeof(StateMask) + inside.size() * sizeof(uint32_t);
+  for (const auto& tree : {marked, exits}) n += tree ? tree->n_bytes() : 0;
+  return n;
+}
+
+std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const MaskKey& key) const {
+  struct Reached {
+    int32_t state = ByteDfa::kDead;
+    bool has_accepted = false;  // here or on the way
+  };
   auto out = std::make_shared<StateMask>();
   out->inside.assign(mask_words(n_tokens()), 0);
-  const std::vector<TokenTree::Node>& nodes = tree_->nodes();
-  std::vector<int32_t> states(tree_->depth_max() + 1, ByteDfa::kDead);
+  const ByteDfa& dfa = *key.dfa;
+  const TreePart& part = key.part;
+  const TokenTree& tree = *part.tree;
+  const std::vector<TokenTree::Node>& nodes = tree.nodes();
+  std::vector<Reached> reached(tree.depth_max() - part.depth + 1);
   std::vector<int32_t> exits;
-  states[0] = state;
-  for (size_t i = 0; i < nodes.size();) {
+  size_t n_reached = 0;
+  reached[0].state = key.state;
+  for (size_t i = part.begin; i < part.end;) {
     const TokenTree::Node& node = nodes[i];
-    const int32_t to = dfa.step(states[node.depth], node.byte);
+    const Reached from = reached[node.depth - part.depth];
+    const int32_t to = dfa.step(from.state, node.byte);
     if (to == ByteDfa::kDead) {
       // What was accepted on the way here may go on elsewhere.
-      bool has_accepted = false;
-      for (size_t k = 1; k <= node.depth; ++k) has_accepted |= dfa.accepts(states[k]);
-      for (size_t k = i; has_accepted && k < node.end; ++k)
-        for (int32_t id = nodes[k].first_token; id >= 0; id = tree_->next_token(id))
+      if (from.has_accepted) n_reached += node.end - i;
+      for (size_t k = i; from.has_accepted && k < node.end; ++k)
+        for (int32_t id = nodes[k].first_token; id >= 0; id = tree.next_token(id))
           exits.push_back(id);
       i = node.end;
       continue;
     }
-    states[node.depth + 1u] = to;
-    for (int32_t id = node.first_token; id >= 0; id = tree_->next_token(id))
+    ++n_reached;
+    reached[node.depth - part.depth + 1u] = {
+        to, from.has_accepted || (key.has_exits && dfa.accepts(to))};
+    for (int32_t id = node.first_token; id >= 0; id = tree.next_token(id))
       allow_token(out->inside, id);
     ++i;
   }
+  out->is_small = n_reached <= walk_nodes_max_;
+  if (out->is_small) {
+    out->inside = TokenMask();
+    return out;
+  }
+  if (key.has_exits) out->exits = tree_of(exits, tree.n_skipped() + part.depth);
+  if (part != whole_of(*tree_)) return out;
   std::vector<int32_t> marked;
   for (const int32_t id : with_string_marks_)
     if (is_allowed(out->inside, id)) marked.push_back(id);
-  out->marked = tree_of(marked);
-  out->exits = tree_of(exits);
+  out->marked = tree_of(marked, 0);
   return out;
 }
 
-std::shared_ptr<const StateMask> TokenVocabulary::lasting_mask(const ByteDfa& dfa,
-                                                               int32_t state) const {
+std::shared_ptr<const StateMask> TokenVocabulary::lasting_mask(const MaskKey& key) const {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<const StateMask>& mask = masks_[{&dfa, state}];
-  if (!mask) mask = compute_mask(dfa, state);
+  std::shared_ptr<const StateMask>& mask = masks_[key];
+  if (!mask) mask = compute_mask(key);
   return mask;
 }
 

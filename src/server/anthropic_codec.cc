@@ -45,7 +45,11 @@ class AnthropicCodec final : public ReplyCodec {
     return print(event) + print(typed("ping"));
   }
 
-  std::string idle_event() override { return sse::comment("keep-alive") + print(typed("ping")); }
+  std::string alive_event(size_t, json::Value progress) override {
+    json::Value event = typed("ping");
+    if (!progress.is_null()) event.set("prompt_progress", std::move(progress));
+    return print(event);
+  }
 
   std::string piece_events(size_t, const ReplyPiece& piece, const ReplyMachine& machine) override {
     std::string out;
@@ -203,6 +207,7 @@ class AnthropicCodec final : public ReplyCodec {
     json::Value event = typed("content_block_delta");
     event.set("index", json::Value::integer(n_blocks_));
     event.set("delta", std::move(delta));
+    add_running_timings(event);
     return print(event);
   }
 

@@ -61,12 +61,15 @@ struct GenerationFields {
   bool keeps_stop_text = false;
   bool shows_special_tokens = false;
   bool return_token_ids = false;
+  bool returns_progress = false;  // events of how far the prompt is
+  bool has_running_timings = false;
   bool include_reasoning = true;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
-  std::optional<bool> thinking;                // absent: the server's default
-  bool says_thinking = false;                  // some field spoke of it
-  std::optional<int64_t> reasoning_budget;     // kept tokens of reasoning; absent: the server's
-  bool guards_loops = false;                   // reasoning that repeats itself is closed
+  std::optional<bool> thinking;  // absent: the server's default
+  bool says_thinking = false;    // some field spoke of it
+  std::optional<int64_t>
+      reasoning_budget;              // kept tokens of reasoning, -1: any; absent: the server's
+  std::optional<bool> guards_loops;  // reasoning that repeats itself is closed
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
   bool uses_cache = true;

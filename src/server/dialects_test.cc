@@ -2,6 +2,8 @@
 // is what the whole body says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "tests/sim/behaviour_fixture.h"
 
@@ -220,6 +222,39 @@ TEST_P(Behaviour, S52_every_kept_token_is_told_once_with_its_logprob) {
         is_raw() ? "-" + std::to_string(i) : R"("logprob":-)" + std::to_string(i);
     EXPECT_NE(bytes.find(value), std::string::npos) << value << " in " << bytes;
   }
+}
+
+TEST_P(Behaviour, S43_events_tell_how_far_the_prompt_is_and_the_times_so_far_when_asked) {
+  FakeEngineOptions options = says("one two three");
+  options.n_cached = 2;
+  serve(std::move(options));
+  const auto exchange =
+      ask(R"("return_progress":true,"timings_per_token":true)", GetParam().is_stream);
+  exchange->wait();
+  if (!GetParam().is_stream) {
+    EXPECT_FALSE(fake_.engine->last_request().tells_progress);
+    return;
+  }
+  std::vector<json::Value> progress;
+  std::vector<int64_t> n_predicted;
+  for (const json::Value& event : stream_events(exchange->bytes())) {
+    if (const json::Value* one = event.find("prompt_progress")) progress.push_back(*one);
+    if (const json::Value* timings = event.find("timings"))
+      n_predicted.push_back(told::count_at(timings, "predicted_n"));
+  }
+  // The prompt comes in two chunks at once, and no more is told than four times a second.
+  const auto n_prompt = static_cast<int64_t>(fake_.engine->last_request().prompt.size());
+  ASSERT_EQ(progress.size(), 1u);
+  EXPECT_EQ(told::count_at(&progress[0], "total"), n_prompt);
+  EXPECT_EQ(told::count_at(&progress[0], "cache"), 2);
+  EXPECT_EQ(told::count_at(&progress[0], "processed"), (n_prompt + 2) / 2);
+  EXPECT_GE(progress[0].find("time_ms")->as_double(), 0);
+  // Times of each piece, and those of the whole at the end.
+  ASSERT_GE(n_predicted.size(), 2u);
+  EXPECT_EQ(n_predicted.front(), 1);
+  EXPECT_TRUE(std::is_sorted(n_predicted.begin(), n_predicted.end()));
+  EXPECT_EQ(n_predicted.back(),
+            static_cast<int64_t>(fledgling_tokenizer().encode("one two three").size()));
 }
 
 TEST_P(Behaviour, S68_a_full_queue_says_when_to_come_again) {

@@ -403,7 +403,7 @@ std::string nearest_level(const std::string& effort, const std::vector<std::stri
 Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& thinking,
                             GenerationFields& out) {
   if (thinking.budget == 0) ROOST_TRY_DO(thinking.set_off_by_budget(body));
-  if (thinking.budget.value_or(0) > 0) out.reasoning_budget = thinking.budget;
+  if (thinking.budget.value_or(0) != 0) out.reasoning_budget = thinking.budget;
   out.says_thinking = thinking.says_anything();
   out.thinking = thinking.is_on;
   if (thinking.is_on && !rules.template_reads("enable_thinking") && !thinking.is_on_pointer.empty())
@@ -426,8 +426,7 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
 Result<void> read_thinking(Fields& body, const RequestRules& rules, GenerationFields& out) {
   ROOST_TRY(const std::optional<bool> include, body.boolean("include_reasoning"));
   out.include_reasoning = include.value_or(true);
-  ROOST_TRY(const std::optional<bool> guard, body.boolean("loop_guard"));
-  out.guards_loops = guard.value_or(false);
+  ROOST_TRY(out.guards_loops, body.boolean("loop_guard"));
   Thinking thinking;
   ROOST_TRY_DO(read_template_kwargs(body, rules, thinking, out));
   ROOST_TRY(const std::optional<bool> enable, body.boolean("enable_thinking"));
@@ -488,12 +487,19 @@ Result<void> read_scheduling(Fields& body, GenerationFields& out) {
   return {};
 }
 
+// What the events of a stream tell beside the reply.
+Result<void> read_telling(Fields& body, GenerationFields& out) {
+  ROOST_TRY(const std::optional<bool> ids, body.boolean("return_token_ids"));
+  out.return_token_ids = ids.value_or(false);
+  ROOST_TRY(const std::optional<bool> progress, body.boolean("return_progress"));
+  out.returns_progress = progress.value_or(false);
+  ROOST_TRY(const std::optional<bool> timings, body.boolean("timings_per_token"));
+  out.has_running_timings = timings.value_or(false);
+  return {};
+}
+
 // Fields that are checked and then have no effect on the tokens.
 Result<void> read_without_effect(Fields& body) {
-  for (const char* key : {"return_progress", "timings_per_token"}) {
-    ROOST_TRY_DO(body.boolean(key));
-    body.ignore(key);
-  }
   ROOST_TRY(const std::optional<std::string> on_bad_image,
             body.string("on_bad_image", limits::kLabelBytesMax));
   if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
@@ -555,8 +561,7 @@ Result<GenerationFields> read_generation(Fields& body, const RequestRules& rules
   if (out.shows_special_tokens && !names.shows_special_tokens)
     return body.refuse(Refusal::FieldValue, "skip_special_tokens",
                        "have false; special tokens are never text of a chat");
-  ROOST_TRY(const std::optional<bool> ids, body.boolean("return_token_ids"));
-  out.return_token_ids = ids.value_or(false);
+  ROOST_TRY_DO(read_telling(body, out));
   ROOST_TRY(const std::optional<std::string> request_id,
             body.string("request_id", limits::kLabelBytesMax));
   out.request_id = request_id.value_or("");

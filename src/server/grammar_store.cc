@@ -83,6 +83,7 @@ Result<GrammarUse> GrammarStore::use_of(const ReplyForm& form, bool starts_in_re
   } else {
     ROOST_TRY(Automaton automaton, compile(form, kept.unenforced));
     kept.grammar = std::make_shared<const Grammar>(std::move(automaton), vocabulary());
+    kept.grammar->prepare();
     keep(kept);
   }
   unenforced = std::move(kept.unenforced);

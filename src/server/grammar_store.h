@@ -47,6 +47,7 @@ class GrammarStore {
 
   size_t n_kept() const;
   size_t n_bytes() const;
+  size_t n_bytes_max() const { return n_bytes_max_; }
 
  private:
   struct Kept {

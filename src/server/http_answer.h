@@ -36,6 +36,7 @@ class HttpAnswer {
   std::string idle() const { return idle_(); }
   size_t n_pending() const { return pending_.size(); }
   std::string take_pending() { return std::exchange(pending_, std::string()); }
+  void put_back(std::string bytes) { pending_ = std::move(bytes); }  // taken, and not sent
 
  private:
   std::string head_lines(int status, const std::string& content_type, const HttpHeaders& headers);

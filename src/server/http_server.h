@@ -54,8 +54,8 @@ class HttpExchange {
   virtual void write(std::string bytes) = 0;
   virtual void end_stream(bool keeps_connection) = 0;
 
-  // Bytes that the socket has not taken, and a call when it has taken them all: once, and not if
-  // the client goes first.
+  // Bytes that the socket has not taken, and, if there are any, a call when it has taken them all:
+  // once, and not if the client goes first.
   virtual size_t n_unsent() const = 0;
   virtual void on_sent(std::function<void()> callback) = 0;
 

@@ -130,6 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void disarm();
   void client_gone();
   void begin_answer(const HttpHead& head);
+  void send_at_once();
 
   Socket socket_;
   std::optional<asio::ssl::stream<Socket&>> tls_;
@@ -319,6 +320,7 @@ asio::awaitable<size_t> Connection::write_some(asio::const_buffer from, error_co
 asio::awaitable<void> Connection::run() {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);  // of send_at_once; waiting is the coroutine's
   if (co_await shake_hands()) {
     while (co_await serve_one()) {
     }
@@ -552,8 +554,24 @@ void Connection::write(std::string bytes) {
     abort();
     return;
   }
+  const bool is_first_in_line = n_unsent() == 0;
   answer_.write(bytes);
-  wake_.cancel();
+  if (is_first_in_line && !tls_) send_at_once();
+  if (answer_.n_pending() > 0) wake_.cancel();
+}
+
+// Most events of a stream are taken by the socket without waiting: they need neither a timer nor
+// the coroutine. Only what has nothing unsent in front of it goes this way, so that from the first
+// byte that had to wait until the last one has left, the coroutine alone writes, and tells
+// sent_callback_. An error is found again, and handled, there.
+void Connection::send_at_once() {
+  std::string bytes = answer_.take_pending();
+  error_code ec;
+  const size_t n_sent = socket_.write_some(asio::buffer(bytes), ec);
+  if (n_sent > 0) last_sent_ = now();
+  if (n_sent == bytes.size()) return;
+  bytes.erase(0, n_sent);
+  answer_.put_back(std::move(bytes));
 }
 
 void Connection::end_stream(bool keeps_connection) {

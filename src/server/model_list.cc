@@ -35,7 +35,7 @@ json::Value model_entry(const ServedModel& model, const std::string& id) {
   can("structured_output", true);
   can("logprobs", true);
   can("vision", false);
-  can("drafter", model.has_drafter);
+  can("drafter", model.drafter.has_value());
 
   json::Value out = json::Value::object();
   out.set("id", json::Value::string(id));

@@ -1,4 +1,5 @@
 // Replies in the Chat dialect (docs/SERVER.md, Chat).
+#include <span>
 #include <utility>
 
 #include "server/error_body.h"
@@ -17,7 +18,9 @@ class OpenAiChatCodec final : public ReplyCodec {
         fields_(request.generation),
         include_usage_(request.include_usage),
         has_running_usage_(request.has_running_usage),
-        queues_(head_.seeds.size()) {}
+        tells_tokens_(fields_.return_token_ids || fields_.n_logprobs),
+        queues_(head_.seeds.size()),
+        around_text_(head_.seeds.size()) {}
 
   std::string first_events(int64_t n_cached) override {
     running_.n_prompt = head_.n_prompt_tokens();
@@ -35,35 +38,32 @@ class OpenAiChatCodec final : public ReplyCodec {
     return out;
   }
 
-  std::string idle_event() override {
-    return sse::comment("keep-alive") + sse::data(json::write(chunk(0, json::Value::object())));
+  std::string alive_event(size_t i, json::Value progress) override {
+    json::Value event = chunk(i, json::Value::object());
+    if (!progress.is_null()) event.set("prompt_progress", std::move(progress));
+    return sse::data(json::write(event));
   }
 
   std::string piece_events(size_t i, const ReplyPiece& piece,
                            const ReplyMachine& machine) override {
-    queues_[i].add(piece.tokens);
+    if (tells_tokens_) queues_[i].add(piece.tokens);
     running_.n_reply += static_cast<int64_t>(piece.tokens.size());
     for (const ReplyToken& token : piece.tokens)
       running_.n_reasoning += token.kind == TokenKind::kReasoning;
     std::string out;
     for (const ReplyEvent& event : piece.events) {
-      json::Value delta = json::Value::object();
-      TokenKind kind = TokenKind::kCall;
       if (event.kind == ReplyEvent::Kind::kReasoning) {
         // Tokens of text that is not shown still belong to the reply: they ride on the next event.
-        if (!fields_.include_reasoning) continue;
-        kind = TokenKind::kReasoning;
-        set_reasoning(delta, event.text);
+        if (fields_.include_reasoning)
+          add_text_event(i, TokenKind::kReasoning, reasoning_members(), event.text, out);
       } else if (event.kind == ReplyEvent::Kind::kContent) {
-        kind = TokenKind::kContent;
-        delta.set("content", json::Value::string(event.text));
-      } else if (event.kind == ReplyEvent::Kind::kCallEnd) {
-        continue;
-      } else {
+        add_text_event(i, TokenKind::kContent, kContentMember, event.text, out);
+      } else if (event.kind != ReplyEvent::Kind::kCallEnd) {
         const bool is_start = event.kind == ReplyEvent::Kind::kCallStart;
+        json::Value delta = json::Value::object();
         delta.set("tool_calls", json::Value::array({call_delta(event, machine, is_start)}));
+        out += delta_event(i, std::move(delta), TokenKind::kCall);
       }
-      out += text_event(i, std::move(delta), kind);
     }
     return out;
   }
@@ -81,16 +81,7 @@ class OpenAiChatCodec final : public ReplyCodec {
   }
 
   std::string last_events(const std::vector<FinishedChoice>& choices) override {
-    if (!include_usage_) set_extras(last_end_, choices);
-    std::string out = sse::data(json::write(last_end_));
-    if (include_usage_) {
-      json::Value usage = envelope("chat.completion.chunk");
-      usage.set("choices", json::Value::array());
-      usage.set("usage", openai_usage(head_, choices));
-      set_extras(usage, choices);
-      out += sse::data(json::write(usage));
-    }
-    return out + sse::data("[DONE]");
+    return openai_last_events(head_, kChunkObject, std::move(last_end_), include_usage_, choices);
   }
 
   std::string error_event(const Error& error) override {
@@ -100,29 +91,20 @@ class OpenAiChatCodec final : public ReplyCodec {
   std::string whole(const std::vector<FinishedChoice>& choices) override {
     json::Value list = json::Value::array();
     for (size_t i = 0; i < choices.size(); ++i) list.push(whole_choice(i, choices[i]));
-    json::Value out = envelope("chat.completion");
+    json::Value out = openai_envelope(head_, "chat.completion");
     out.set("choices", std::move(list));
     out.set("usage", openai_usage(head_, choices));
     if (fields_.return_token_ids) out.set("prompt_token_ids", ids_value(head_.prompts[0]));
-    set_extras(out, choices);
+    set_extras(out, head_, choices);
     return json::write(out);
   }
 
  private:
-  static constexpr size_t kChoicesMember = 5;  // of an event: id, object, created, model, print, …
+  static constexpr const char* kChunkObject = "chat.completion.chunk";
 
+  // The choices stand behind the envelope.
   static json::Value& choice_of(json::Value& event) {
-    return event.members()[kChoicesMember].second.items()[0];
-  }
-
-  json::Value envelope(const char* object) const {
-    json::Value out = json::Value::object();
-    out.set("id", json::Value::string(head_.id));
-    out.set("object", json::Value::string(object));
-    out.set("created", json::Value::integer(head_.created));
-    out.set("model", json::Value::string(head_.model_id));
-    out.set("system_fingerprint", json::Value::string(head_.fingerprint));
-    return out;
+    return event.members()[kEnvelopeMembers].second.items()[0];
   }
 
   json::Value chunk(size_t i, json::Value delta) const {
@@ -131,7 +113,7 @@ class OpenAiChatCodec final : public ReplyCodec {
     choice.set("delta", std::move(delta));
     choice.set("logprobs", json::Value());
     choice.set("finish_reason", json::Value());
-    json::Value out = envelope("chat.completion.chunk");
+    json::Value out = openai_envelope(head_, kChunkObject);
     out.set("choices", json::Value::array({std::move(choice)}));
     if (has_running_usage_)
       out.set("usage", openai_usage(running_));
@@ -140,10 +122,38 @@ class OpenAiChatCodec final : public ReplyCodec {
     return out;
   }
 
-  std::string text_event(size_t i, json::Value delta, TokenKind kind) {
+  std::string delta_event(size_t i, json::Value delta, TokenKind kind) {
     json::Value event = chunk(i, std::move(delta));
     set_tokens(choice_of(event), queues_[i].take(kind), false);
+    add_running_timings(event);
     return sse::data(json::write(event));
+  }
+
+  // Most events of a stream differ in their text alone: what stands around it is printed once.
+  void add_text_event(size_t i, TokenKind kind, std::span<const char* const> members,
+                      const std::string& text, std::string& out) {
+    if (tells_tokens_ || has_running_usage_ || fields_.has_running_timings) {
+      json::Value delta = json::Value::object();
+      for (const char* member : members) delta.set(member, json::Value::string(text));
+      out += delta_event(i, std::move(delta), kind);
+      return;
+    }
+    auto& [before, behind] = around_text_[i];
+    if (before.empty()) {
+      const std::string event = sse::data(json::write(chunk(i, json::Value::object())));
+      constexpr std::string_view kDelta = R"("delta":{)";  // no text has a quote like these
+      const size_t at = event.find(kDelta) + kDelta.size();
+      before = event.substr(0, at);
+      behind = event.substr(at);
+    }
+    out += before;
+    for (const char* member : members) {
+      if (member != members.front()) out += ',';
+      json::write_string(member, out);
+      out += ':';
+      json::write_string(text, out);
+    }
+    out += behind;
   }
 
   // Ids and probabilities of the tokens that an event tells.
@@ -175,11 +185,21 @@ class OpenAiChatCodec final : public ReplyCodec {
     return out;
   }
 
-  void set_reasoning(json::Value& out, const std::string& text) const {
-    if (fields_.reasoning_field != ReasoningField::kReasoning)
-      out.set("reasoning_content", json::Value::string(text));
-    if (fields_.reasoning_field != ReasoningField::kReasoningContent)
-      out.set("reasoning", json::Value::string(text));
+  static constexpr const char* kContentMember[] = {"content"};
+  static constexpr const char* kReasoningMembers[] = {"reasoning_content", "reasoning"};
+
+  // The names under which reasoning leaves.
+  std::span<const char* const> reasoning_members() const {
+    const std::span<const char* const> both = kReasoningMembers;
+    switch (fields_.reasoning_field) {
+      case ReasoningField::kReasoningContent:
+        return both.first(1);
+      case ReasoningField::kReasoning:
+        return both.last(1);
+      case ReasoningField::kBoth:
+        break;
+    }
+    return both;
   }
 
   static json::Value call_value(const ReplyItem& call, bool is_start, const std::string& text) {
@@ -217,7 +237,8 @@ class OpenAiChatCodec final : public ReplyCodec {
     const bool has_nothing_to_say = content.empty() && machine.has_calls();
     message.set("content", has_nothing_to_say ? json::Value() : json::Value::string(content));
     if (machine.was_reasoning() && fields_.include_reasoning)
-      set_reasoning(message, machine.reasoning());
+      for (const char* member : reasoning_members())
+        message.set(member, json::Value::string(machine.reasoning()));
     if (machine.has_calls()) message.set("tool_calls", std::move(calls));
     message.set("refusal", json::Value());
     json::Value choice = json::Value::object();
@@ -231,15 +252,12 @@ class OpenAiChatCodec final : public ReplyCodec {
     return choice;
   }
 
-  void set_extras(json::Value& out, const std::vector<FinishedChoice>& choices) const {
-    out.set("timings", timings_of(head_, choices));
-    out.set("roost", extras_of(head_, choices));
-  }
-
   const ReplyHead head_;
   const GenerationFields fields_;
   const bool include_usage_, has_running_usage_;
-  std::vector<TokenQueue> queues_;  // of each choice
+  const bool tells_tokens_;                                       // ids or probabilities of them
+  std::vector<TokenQueue> queues_;                                // of each choice
+  std::vector<std::pair<std::string, std::string>> around_text_;  // in front and behind, of each
   ReplyCounts running_;
   json::Value last_end_;  // the finish event of the choice that ended last
 };

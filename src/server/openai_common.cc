@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "server/sse.h"
 
 namespace roost {
 
@@ -60,6 +61,36 @@ json::Value openai_usage(const ReplyCounts& counts) {
 
 json::Value openai_usage(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
   return openai_usage(counts_of(head, choices));
+}
+
+json::Value openai_envelope(const ReplyHead& head, const char* object) {
+  json::Value out = json::Value::object();
+  out.set("id", json::Value::string(head.id));
+  out.set("object", json::Value::string(object));
+  out.set("created", json::Value::integer(head.created));
+  out.set("model", json::Value::string(head.model_id));
+  out.set("system_fingerprint", json::Value::string(head.fingerprint));
+  return out;
+}
+
+void set_extras(json::Value& out, const ReplyHead& head,
+                const std::vector<FinishedChoice>& choices) {
+  out.set("timings", timings_of(head, choices));
+  out.set("roost", extras_of(head, choices));
+}
+
+std::string openai_last_events(const ReplyHead& head, const char* object, json::Value finish_event,
+                               bool include_usage, const std::vector<FinishedChoice>& choices) {
+  if (!include_usage) set_extras(finish_event, head, choices);
+  std::string out = sse::data(json::write(finish_event));
+  if (include_usage) {
+    json::Value usage = openai_envelope(head, object);
+    usage.set("choices", json::Value::array());
+    usage.set("usage", openai_usage(head, choices));
+    set_extras(usage, head, choices);
+    out += sse::data(json::write(usage));
+  }
+  return out + sse::data("[DONE]");
 }
 
 double printed_logprob(double logprob) {

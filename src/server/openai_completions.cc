@@ -116,8 +116,10 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     return out;
   }
 
-  std::string idle_event() override {
-    return sse::comment("keep-alive") + sse::data(json::write(chunk(0, "")));
+  std::string alive_event(size_t i, json::Value progress) override {
+    json::Value event = chunk(i, "");
+    if (!progress.is_null()) event.set("prompt_progress", std::move(progress));
+    return sse::data(json::write(event));
   }
 
   std::string piece_events(size_t i, const ReplyPiece& piece, const ReplyMachine&) override {
@@ -127,6 +129,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     for (const ReplyEvent& piece_event : piece.events) {
       json::Value event = chunk(i, piece_event.text);
       set_tokens(choice_of(event), queues_[i].take_all(), offsets_[i], false);
+      add_running_timings(event);
       out += sse::data(json::write(event));
     }
     return out;
@@ -144,16 +147,8 @@ class OpenAiCompletionCodec final : public ReplyCodec {
   }
 
   std::string last_events(const std::vector<FinishedChoice>& choices) override {
-    if (!request_.include_usage) set_extras(last_end_, choices);
-    std::string out = sse::data(json::write(last_end_));
-    if (request_.include_usage) {
-      json::Value usage = envelope();
-      usage.set("choices", json::Value::array());
-      usage.set("usage", openai_usage(head_, choices));
-      set_extras(usage, choices);
-      out += sse::data(json::write(usage));
-    }
-    return out + sse::data("[DONE]");
+    return openai_last_events(head_, kObject, std::move(last_end_), request_.include_usage,
+                              choices);
   }
 
   std::string error_event(const Error& error) override {
@@ -176,34 +171,25 @@ class OpenAiCompletionCodec final : public ReplyCodec {
         choice.set("prompt_token_ids", ids_value(prompt_of(i)));
       list.push(std::move(choice));
     }
-    json::Value out = envelope();
+    json::Value out = openai_envelope(head_, kObject);
     out.set("choices", std::move(list));
     out.set("usage", openai_usage(head_, choices));
-    set_extras(out, choices);
+    set_extras(out, head_, choices);
     return json::write(out);
   }
 
  private:
-  static constexpr size_t kChoicesMember = 5;
+  static constexpr const char* kObject = "text_completion";
 
+  // The choices stand behind the envelope.
   static json::Value& choice_of(json::Value& event) {
-    return event.members()[kChoicesMember].second.items()[0];
+    return event.members()[kEnvelopeMembers].second.items()[0];
   }
   size_t n_per_prompt() const { return head_.seeds.size() / head_.prompts.size(); }
   const std::vector<int32_t>& prompt_of(size_t i) const {
     return head_.prompts[i / n_per_prompt()];
   }
   std::string echo_of(size_t i) const { return head_.tokenizer->decode(prompt_of(i), false); }
-
-  json::Value envelope() const {
-    json::Value out = json::Value::object();
-    out.set("id", json::Value::string(head_.id));
-    out.set("object", json::Value::string("text_completion"));
-    out.set("created", json::Value::integer(head_.created));
-    out.set("model", json::Value::string(head_.model_id));
-    out.set("system_fingerprint", json::Value::string(head_.fingerprint));
-    return out;
-  }
 
   json::Value chunk(size_t i, const std::string& text) const {
     json::Value choice = json::Value::object();
@@ -212,7 +198,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     choice.set("logprobs", json::Value());
     choice.set("finish_reason", json::Value());
     choice.set("stop_reason", json::Value());
-    json::Value out = envelope();
+    json::Value out = openai_envelope(head_, kObject);
     out.set("choices", json::Value::array({std::move(choice)}));
     if (request_.has_running_usage)
       out.set("usage", openai_usage(running_));
@@ -249,11 +235,6 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     out.set("top_logprobs", std::move(tops));
     out.set("text_offset", std::move(offsets));
     choice.set("logprobs", std::move(out));
-  }
-
-  void set_extras(json::Value& out, const std::vector<FinishedChoice>& choices) const {
-    out.set("timings", timings_of(head_, choices));
-    out.set("roost", extras_of(head_, choices));
   }
 
   const ReplyHead head_;

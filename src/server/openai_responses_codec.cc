@@ -39,10 +39,11 @@ class OpenAiResponsesCodec final : public ReplyCodec {
     return out;
   }
 
-  std::string idle_event() override {
-    return sse::comment("keep-alive") +
-           print_response("response.in_progress",
-                          response_object("in_progress", json::Value::array()));
+  std::string alive_event(size_t, json::Value progress) override {
+    json::Value event = typed("response.in_progress");
+    event.set("response", response_object("in_progress", json::Value::array()));
+    if (!progress.is_null()) event.set("prompt_progress", std::move(progress));
+    return print(std::move(event));
   }
 
   std::string piece_events(size_t, const ReplyPiece& piece, const ReplyMachine& machine) override {
@@ -335,6 +336,7 @@ class OpenAiResponsesCodec final : public ReplyCodec {
       for (const json::Value& one : logprobs.items()) open_.logprobs.push(one);
       event.set("logprobs", std::move(logprobs));
     }
+    add_running_timings(event);
     return print(std::move(event));
   }
 

@@ -40,6 +40,16 @@ json::Value limits_value(const PropsOptions& options) {
   return out;
 }
 
+json::Value drafter_value(const ServedModel& model) {
+  if (!model.drafter) return {};
+  json::Value out = json::Value::object();
+  out.set("id", json::Value::string(model.drafter->id));
+  out.set("digest", json::Value::string(model.drafter->digest));
+  out.set("block", json::Value::integer(model.drafter->block_rows));
+  out.set("taps", json::Value::integer(model.drafter->n_taps));
+  return out;
+}
+
 json::Value memory_value(const MemoryPlan& plan) {
   json::Value out = json::Value::object();
   out.set("weights", count(plan.weights_mapped + plan.weights_owned));
@@ -58,6 +68,7 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   served.set("digest", json::Value::string(model.digest));
   served.set("family", json::Value::string("qwen3_5"));
   served.set("template_sha256", json::Value::string(model.template_sha256));
+  served.set("tokenizer_sha256", json::Value::string(model.tokenizer_sha256));
   json::Value eos = json::Value::array();
   for (const int32_t id : model.end_tokens) eos.push(json::Value::integer(id));
   served.set("eos_ids", std::move(eos));
@@ -74,7 +85,8 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   json::Value features = json::Value::object();
   features.set("tls", json::Value::boolean(options.is_tls));
   features.set("disk_cache", json::Value::boolean(model.has_cache_folder));
-  for (const char* name : {"vision", "video", "image_urls", "log_content"})
+  features.set("log_content", json::Value::boolean(options.logs_content));
+  for (const char* name : {"vision", "video", "image_urls"})
     features.set(name, json::Value::boolean(false));
   features.set("grammar", json::Value::boolean(true));
   features.set("keys", json::Value::boolean(options.has_keys));
@@ -85,7 +97,7 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   json::Value out = json::Value::object();
   out.set("version", json::Value::string(std::string(kVersion)));
   out.set("model", std::move(served));
-  out.set("drafter", model.has_drafter ? json::Value::boolean(true) : json::Value());
+  out.set("drafter", drafter_value(model));
   out.set("context_length", json::Value::integer(context));
   out.set("streams", json::Value::integer(model.engine->memory_plan().n_slots));
   out.set("defaults", std::move(defaults));
@@ -95,6 +107,9 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   out.set("limits", limits_value(options));
   out.set("features", std::move(features));
   out.set("memory", memory_value(model.engine->memory_plan()));
+  out.set("snapshot_every", json::Value::integer(model.snapshot_every));
+  out.set("chunk_ms", json::Value::integer(model.chunk_ms));
+  out.set("kv_format", json::Value::string(model.kv_format));
   out.set("backend", json::Value::string(model.engine->backend()));
   out.set("default_generation_settings", std::move(generation));
   out.set("chat_template", json::Value::string(model.template_source));

@@ -12,6 +12,7 @@ struct PropsOptions {
   bool is_tls = false;
   size_t n_stored_max = 0;
   double request_timeout_s = 0;
+  bool logs_content = false;
 };
 
 // No paths, no keys.

@@ -315,6 +315,25 @@ TEST_F(Protocols, what_the_newer_dialects_cannot_honour_is_refused_by_name) {
   }
 }
 
+TEST_F(Protocols, chat_events_are_the_same_with_more_beside_them) {
+  serve(says("why \"so\"\n</think>\n\nHe said:\n\t\"é😀\""));
+  const auto choices_of = [&](const std::string& members) {
+    const auto exchange = post(
+        "/v1/chat/completions",
+        R"({"stream":true,"seed":1,"enable_thinking":true,"reasoning_field":"both","messages":[)"
+        R"({"role":"user","content":"Hi"}])" +
+            members + "}");
+    exchange->wait();
+    std::vector<json::Value> out;
+    for (const json::Value& event : stream_events(exchange->bytes()))
+      out.push_back(*event.find("choices"));
+    return out;
+  };
+  const std::vector<json::Value> plain = choices_of("");
+  EXPECT_GT(plain.size(), 8u);
+  EXPECT_EQ(plain, choices_of(R"(,"timings_per_token":true)"));
+}
+
 TEST_F(Protocols, several_choices_have_their_own_seeds_and_ends) {
   serve(says("one two"));
   const std::string members = R"("n":3,"seed":5,"enable_thinking":false)";

@@ -61,6 +61,11 @@ std::string_view detail_of(FinishCause cause) {
   return "";
 }
 
+std::string_view cached_from(int64_t n_cached, bool is_from_disk) {
+  if (n_cached == 0) return "none";
+  return is_from_disk ? "disk" : "ram";
+}
+
 bool is_length(FinishCause cause) {
   return cause == FinishCause::kMaxTokens || cause == FinishCause::kContext;
 }
@@ -104,16 +109,8 @@ DraftFigures drafts_of(const std::vector<FinishedChoice>& choices) {
   return out;
 }
 
-}  // namespace
-
-json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
-  const ReplyCounts counts = counts_of(head, choices);
-  Phases longest;
-  for (const FinishedChoice& choice : choices) {
-    const Phases phases = phases_of(choice.end.finished);
-    longest.prefill = std::max(longest.prefill, phases.prefill);
-    longest.decode = std::max(longest.decode, phases.decode);
-  }
+json::Value timings_value(const ReplyCounts& counts, const Phases& longest,
+                          const DraftFigures& drafts) {
   const auto prompt_n =
       static_cast<double>(std::max<int64_t>(counts.n_prompt - counts.n_cached, 0));
   const auto predicted_n = static_cast<double>(counts.n_reply);
@@ -127,10 +124,39 @@ json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>&
   out.set("predicted_ms", ms(longest.decode));
   out.set("predicted_per_token_ms", per(longest.decode, predicted_n, 1));
   out.set("predicted_per_second", per(predicted_n, longest.decode, 1e3));
-  if (const DraftFigures drafts = drafts_of(choices); drafts.n_rounds > 0) {
+  if (drafts.n_rounds > 0) {
     out.set("draft_n", json::Value::integer(drafts.n_drafted));
     out.set("draft_n_accepted", json::Value::integer(drafts.n_accepted));
   }
+  return out;
+}
+
+}  // namespace
+
+json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  Phases longest;
+  for (const FinishedChoice& choice : choices) {
+    const Phases phases = phases_of(choice.end.finished);
+    longest.prefill = std::max(longest.prefill, phases.prefill);
+    longest.decode = std::max(longest.decode, phases.decode);
+  }
+  return timings_value(counts_of(head, choices), longest, drafts_of(choices));
+}
+
+json::Value running_timings_of(int64_t n_prompt, const FinishedChoice& so_far) {
+  ReplyCounts counts;
+  counts.n_prompt = n_prompt;
+  counts.n_cached = so_far.end.finished.n_cached;
+  counts.n_reply = static_cast<int64_t>(so_far.machine->token_ids().size());
+  return timings_value(counts, phases_of(so_far.end.finished), so_far.end.finished.drafts);
+}
+
+json::Value progress_of(const EngineEvent& event, int64_t now_ns) {
+  json::Value out = json::Value::object();
+  out.set("total", json::Value::integer(event.n_prompt));
+  out.set("cache", json::Value::integer(event.n_cached));
+  out.set("processed", json::Value::integer(event.n_prompt_done));
+  out.set("time_ms", ms(ms_between(event.started_ns, now_ns)));
   return out;
 }
 
@@ -196,9 +222,8 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   const double draft_ms = static_cast<double>(drafts.draft_ns) / 1e6;
   out.set("draft_ms", ms(draft_ms));
   out.set("draft_share", per(draft_ms, decode_ms, 1));
-  out.set("cached_from", json::Value::string(counts.n_cached == 0  ? "none"
-                                             : counts.is_from_disk ? "disk"
-                                                                   : "ram"));
+  out.set("cached_from",
+          json::Value::string(std::string(cached_from(counts.n_cached, counts.is_from_disk))));
   out.set("replayed_tokens", json::Value::integer(head.n_replayed));
   out.set("loop_guard", each(n, [&](size_t i) {
             return json::Value::boolean(choices[i].end.finished.has_found_loop);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -63,7 +64,9 @@ class ReplyCodec {
   // The first events tell how much of the prompt was cached: they wait until it is run.
   virtual bool waits_for_start() const { return false; }
   virtual std::string first_events(int64_t n_cached) = 0;
-  virtual std::string idle_event() = 0;  // sent when nothing else was for a while
+  // An event that says nothing but that the reply is in work, and how far its prompt is: a member
+  // prompt_progress of that value, if it is not null.
+  virtual std::string alive_event(size_t choice, json::Value progress) = 0;
   virtual std::string piece_events(size_t choice, const ReplyPiece& piece,
                                    const ReplyMachine& machine) = 0;  // empty: nothing to say
   // The end of one choice, behind its last piece. is_last: no other one is in work.
@@ -72,8 +75,21 @@ class ReplyCodec {
   virtual std::string last_events(const std::vector<FinishedChoice>& choices) = 0;
   virtual std::string error_event(const Error& error) = 0;  // after the first byte
   virtual std::string whole(const std::vector<FinishedChoice>& choices) = 0;
+
+  // From here on every event of a piece has this member `timings`.
+  void set_running_timings(json::Value timings) { running_timings_ = std::move(timings); }
+
+ protected:
+  void add_running_timings(json::Value& event) const {
+    if (!running_timings_.is_null()) event.set("timings", running_timings_);
+  }
+
+ private:
+  json::Value running_timings_;
 };
 
+// "none", "ram", "disk": where the known part of a prompt was.
+std::string_view cached_from(int64_t n_cached, bool is_from_disk);
 // "eos", "grammar_end", "stop_string", "stop_token", "max_tokens", "context", "call_limit".
 std::string_view detail_of(FinishCause cause);
 bool is_length(FinishCause cause);
@@ -89,6 +105,10 @@ ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
 // Tokens per round or plain step behind the first token; null where nothing was drafted.
 json::Value accept_length_of(const DraftFigures& drafts);
 json::Value timings_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
+// timings of one choice as far as it is; `finished_ns` is the time of its newest token.
+json::Value running_timings_of(int64_t n_prompt, const FinishedChoice& so_far);
+// {"total","cache","processed","time_ms"} of the prompt of one choice, at a kProgress.
+json::Value progress_of(const EngineEvent& event, int64_t now_ns);
 json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 
 json::Value ids_value(const std::vector<int32_t>& ids);

@@ -4,7 +4,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/sse.h"
+
 namespace roost {
+
+namespace {
+
+constexpr int64_t kProgressNs = 250'000'000;  // four a second at most
+
+}  // namespace
 
 ReplySession::ReplySession(ReplySetup setup) : setup_(std::move(setup)) {
   choices_.reserve(setup_.choices.size());
@@ -60,7 +68,8 @@ Result<void> ReplySession::start() {
   if (!setup_.is_stream) return {};
   setup_.exchange->begin_stream(setup_.headers, [weak = weak_from_this()] {
     const std::shared_ptr<ReplySession> self = weak.lock();
-    return self ? self->setup_.codec->idle_event() : std::string();
+    if (!self) return std::string();
+    return sse::comment("keep-alive") + self->setup_.codec->alive_event(0, {});
   });
   if (!setup_.codec->waits_for_start()) begin_events(0);
   return {};
@@ -91,8 +100,18 @@ void ReplySession::on_event(size_t idx, const EngineEvent& event) {
     phase_ = ReplyPhase::kPrefill;
   if (event.kind == EngineEvent::Kind::kTokens) phase_ = ReplyPhase::kDecode;
   Choice& choice = choices_[idx];
+  if (event.kind == EngineEvent::Kind::kProgress) tell_progress(idx, event);
   if (event.kind == EngineEvent::Kind::kTokens) on_tokens(choice, idx, event);
   if (event.kind == EngineEvent::Kind::kFinished) on_finished(choice, idx, event);
+}
+
+void ReplySession::tell_progress(size_t idx, const EngineEvent& event) {
+  const int64_t now = setup_.clock->now_ns();
+  chunk_ends_ns_.push_back(now);
+  if (!setup_.tells_progress || (last_progress_ns_ && now < *last_progress_ns_ + kProgressNs))
+    return;
+  last_progress_ns_ = now;
+  setup_.exchange->write(setup_.codec->alive_event(idx, progress_of(event, now)));
 }
 
 void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& event) {
@@ -106,6 +125,13 @@ void ReplySession::on_tokens(Choice& choice, size_t idx, const EngineEvent& even
   }
   if (choice.machine.has_stopped() || is_client_gone_ || failed_by_) return;
   ReplyPiece piece = choice.machine.push(event.tokens, event.logprobs);
+  if (setup_.has_running_timings) {
+    ReplyEnd so_far;
+    so_far.finished = event;
+    so_far.finished.finished_ns = setup_.clock->now_ns();
+    setup_.codec->set_running_timings(
+        running_timings_of(choice.n_prompt, {&choice.machine, so_far}));
+  }
   if (setup_.is_stream) send_piece(choice, idx, std::move(piece));
   // A bound reply that has its one call can only end: the engine does so by itself, and keeps the
   // state behind it for the next turn.
@@ -236,6 +262,9 @@ void ReplySession::done(std::string name, const Error* error) {
   if (error != nullptr) outcome.status = http_status_of(error->refusal);
   outcome.is_gone = is_client_gone_;
   outcome.phase = phase_;
+  outcome.chunk_ends_ns = std::move(chunk_ends_ns_);
+  outcome.text_from_ns = first_token_ns_;
+  if (setup_.clock != nullptr) outcome.text_to_ns = setup_.clock->now_ns();
   for (const Choice& choice : choices_)
     if (choice.end) outcome.choices.push_back({&choice.machine, *choice.end});
   setup_.on_done(outcome);

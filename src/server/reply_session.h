@@ -32,8 +32,10 @@ struct ReplyOutcome {
   std::string name;  // "eos", …, "gone", or the code of a refusal
   int status = 200;  // of a refusal
   bool is_error = false, is_gone = false;
-  ReplyPhase phase = ReplyPhase::kQueue;  // how far it was
-  std::vector<FinishedChoice> choices;    // those that have ended
+  ReplyPhase phase = ReplyPhase::kQueue;     // how far it was
+  std::vector<FinishedChoice> choices;       // those that have ended
+  std::vector<int64_t> chunk_ends_ns;        // of the prompt, where the engine told them
+  int64_t text_from_ns = 0, text_to_ns = 0;  // first tokens taken, last ones printed
 };
 
 // What the service tells the session, and what it wants to hear.
@@ -51,7 +53,9 @@ struct ReplySetup {
   std::function<void(const FinishedChoice&)> on_choice;
   // Called with every round but a choice's first: seconds since the one before, and its tokens.
   std::function<void(double seconds, size_t n_tokens)> on_round;  // may be empty
-  const Clock* clock = nullptr;                                   // needed with on_round
+  bool tells_progress = false;       // of the prompt, as its chunks are done
+  bool has_running_timings = false;  // every event of a piece tells them
+  const Clock* clock = nullptr;
 };
 
 // All members run on the exchange's executor, but for the sink that the engine calls: it posts.
@@ -73,9 +77,11 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   struct Choice {
     Choice(const Tokenizer& tokenizer, ChoiceSetup& setup)
         : machine(tokenizer, std::move(setup.reply)),
+          n_prompt(static_cast<int64_t>(setup.work.prompt.size())),
           is_max_tokens_clamped(setup.is_max_tokens_clamped),
           is_bound(setup.is_bound) {}
     ReplyMachine machine;
+    int64_t n_prompt;
     bool is_max_tokens_clamped, is_bound;
     std::optional<Engine::RequestId> engine_id;
     std::optional<ReplyEnd> end;
@@ -90,6 +96,7 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   void cancel_engine();
   void on_event(size_t idx, const EngineEvent& event);
   void begin_events(int64_t n_cached);
+  void tell_progress(size_t idx, const EngineEvent& event);
   void on_tokens(Choice& choice, size_t idx, const EngineEvent& event);
   void send_piece(Choice& choice, size_t idx, ReplyPiece piece);
   void send_held();
@@ -105,6 +112,8 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   size_t n_ended_ = 0;
   std::optional<Error> failed_by_;  // the first reason; others may follow from it
   bool is_client_gone_ = false, is_refused_ = false, has_begun_ = false;
+  std::optional<int64_t> last_progress_ns_;
+  std::vector<int64_t> chunk_ends_ns_;
   bool awaits_room_ = false;  // the exchange will tell when it has sent everything
   std::atomic<ReplyPhase> phase_ = ReplyPhase::kQueue;
   std::atomic<int64_t> n_kept_ = 0, first_token_ns_ = 0;

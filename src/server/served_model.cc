@@ -38,7 +38,7 @@ void derive_rules(ServedModel& model, const std::string& template_source) {
   model.rules.n_tokens = model.tokenizer.n_tokens();
   model.rules.template_variables = model.chat_template.variables();
   model.rules.model_ids = model.ids;
-  model.grammars = std::make_shared<GrammarStore>(model.tokenizer);
+  model.grammars = std::make_shared<GrammarStore>(model.tokenizer, model.grammar_bytes_max);
   // A level that the template compares with stands in it as a quoted word.
   for (const char* level : {"minimal", "low", "medium", "high", "xhigh", "max"}) {
     const bool is_named = template_source.find(fmt::format("'{}'", level)) != std::string::npos ||

@@ -22,20 +22,32 @@ struct SamplingDefaults {
   int64_t top_k = 0;
 };
 
+// What is told of the drafter beside the model.
+struct DrafterFacts {
+  std::string id, digest;  // its folder's name; hex, of every byte of its weights
+  int64_t block_rows = 0, n_taps = 0;
+};
+
+inline constexpr const char* kStateFormat = "f32";  // of the recurrent states
+
 struct ServedModel {
   std::vector<std::string> ids;  // the served id, then its aliases
   std::string digest;            // hex, of the configuration and the tensors' names and shapes
   Tokenizer tokenizer;
   ChatTemplate chat_template;
-  std::string template_source, template_sha256;
+  std::string template_source, template_sha256, tokenizer_sha256;
   RequestRules rules;
+  size_t grammar_bytes_max = limits::kGrammarCacheBytes;
   std::shared_ptr<GrammarStore> grammars;  // of the tokenizer
   std::vector<std::string> added_tokens;   // texts that would be control tokens in a prompt
   std::vector<int32_t> end_tokens;
   ReasoningBudget budget_form;  // how this model's reasoning is closed; without a bound
   SamplingDefaults defaults;
-  std::optional<bool> thinking;  // the server's default; absent: the template's
-  bool has_drafter = false, has_cache_folder = false;
+  std::optional<bool> thinking;         // the server's default; absent: the template's
+  std::optional<DrafterFacts> drafter;  // none: no drafts
+  std::string kv_format = "bf16";       // of K/V pages
+  int64_t snapshot_every = 0, chunk_ms = 0;
+  bool has_cache_folder = false;
   int64_t context_train = 0, n_parameters = 0, n_bytes = 0;
   int64_t created = 0;                 // Unix seconds of the start
   std::vector<int32_t> canary_tokens;  // of the canary at start

@@ -16,6 +16,7 @@
 #include "server/http_server.h"
 #include "server/key_limits.h"
 #include "server/keys.h"
+#include "server/line_file.h"
 #include "server/metrics.h"
 #include "server/prompt.h"
 #include "server/replay_map.h"
@@ -37,6 +38,9 @@ struct ServiceOptions {
   bool is_tls = false;  // pages of the own origin come over https
   std::map<std::string, KeyLimits> key_limits;
   double request_timeout_s = 0;                           // of requests that name none; 0: none
+  int64_t thinking_budget = -1;                           // the same, in tokens; -1: none
+  bool guards_loops = false;                              // of requests that do not say
+  std::shared_ptr<LineFile> trace, content_log;           // null: not written
   size_t stored_replies_max = limits::kStoredRepliesMax;  // 0: none
 };
 
@@ -70,7 +74,7 @@ class Service {
     uint64_t seed = 0;
     const char* dialect = "";
     bool is_stream = false, is_background = false;
-    int64_t n_prompt = 0, arrived_ns = 0;
+    int64_t n_prompt = 0, arrived_ns = 0, compiling_ns = 0, compiled_ns = 0;
   };
 
   static const std::vector<Route>& routes();
@@ -150,6 +154,7 @@ class Service {
   int64_t retry_after_s(Refusal refusal) const;
   void note_running(uint64_t session_id, Running running);
   void forget(uint64_t session_id);
+  void record_reply(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) const;
   void log_reply(const Running& running, const ReplyOutcome& outcome) const;
   void warn_of_ignored(const std::vector<std::string>& pointers);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);

@@ -55,6 +55,33 @@ TEST_F(AdminTest, the_deep_check_runs_the_canary_again) {
   EXPECT_EQ(get("/health")->wait().status, 200);
 }
 
+class DefaultsTest : public ServiceFixture {
+ protected:
+  DefaultsTest() : ServiceFixture(options()) {}
+
+  static ServiceOptions options() {
+    ServiceOptions out;
+    out.thinking_budget = 7;
+    out.guards_loops = true;
+    return out;
+  }
+};
+
+TEST_F(DefaultsTest, requests_that_name_no_bound_of_reasoning_have_the_servers) {
+  serve(says("x"));
+  const auto budget_of = [&](const std::string& members) {
+    post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"Hi"}])" + members + "}")
+        ->wait();
+    return fake_.engine->last_request().budget;
+  };
+  EXPECT_EQ(budget_of("").n_tokens, 7);
+  EXPECT_TRUE(budget_of("").guards_loops);
+  EXPECT_EQ(budget_of(R"(,"thinking_budget":3)").n_tokens, 3);
+  EXPECT_EQ(budget_of(R"(,"thinking_budget":-1)").n_tokens, -1);
+  EXPECT_FALSE(budget_of(R"(,"loop_guard":false)").guards_loops);
+  EXPECT_TRUE(budget_of(R"(,"thinking_budget":-1,"loop_guard":false)").is_off());
+}
+
 TEST_F(AdminTest, listed_origins_are_echoed_and_no_others) {
   serve(says("x"));
   const auto from = [&](const char* method, const char* origin) {

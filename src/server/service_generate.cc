@@ -11,6 +11,7 @@
 #include "server/openai_completions.h"
 #include "server/openai_responses.h"
 #include "server/prompt.h"
+#include "server/records.h"
 #include "server/service_call.h"
 #include "server/tools.h"
 
@@ -20,14 +21,6 @@ namespace {
 
 constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON reader keeps exact
 constexpr int kIdCharacters = 24;
-
-int64_t ms_between(int64_t from_ns, int64_t to_ns) {
-  return from_ns == 0 || to_ns <= from_ns ? 0 : (to_ns - from_ns) / 1'000'000;
-}
-
-double seconds_between(int64_t from_ns, int64_t to_ns) {
-  return from_ns == 0 || to_ns <= from_ns ? 0 : static_cast<double>(to_ns - from_ns) / 1e9;
-}
 
 // The last parts of pointers, with commas between: what the log may say of a body.
 std::string names_of(const std::vector<std::string>& pointers) {
@@ -39,18 +32,6 @@ std::string names_of(const std::vector<std::string>& pointers) {
     out += pointer.substr(pointer.rfind('/') + 1, limits::kLabelBytesMax);
   }
   return out;
-}
-
-const char* name_of(ReplyPhase phase) {
-  switch (phase) {
-    case ReplyPhase::kQueue:
-      return "queue";
-    case ReplyPhase::kPrefill:
-      return "prefill";
-    case ReplyPhase::kDecode:
-      return "decode";
-  }
-  return "";
 }
 
 }  // namespace
@@ -295,16 +276,21 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.grammar = job.grammar;
     choice.is_bound = job.form.binds_all();
     work.places = job.places;
+    // Choices of one prompt share its computation.
+    const bool is_told = (fields.returns_progress && job.is_stream) || options_.trace;
+    work.tells_progress = is_told && i % static_cast<size_t>(fields.n) == 0;
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
     work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
     const double timeout_s = fields.timeout_s.value_or(options_.request_timeout_s);
     if (timeout_s > 0) work.deadline_ns = head.arrived_ns + static_cast<int64_t>(timeout_s * 1e9);
-    if ((fields.reasoning_budget || fields.guards_loops) && job.finds_markers) {
+    const int64_t budget = fields.reasoning_budget.value_or(options_.thinking_budget);
+    const bool guards_loops = fields.guards_loops.value_or(options_.guards_loops);
+    if ((budget >= 0 || guards_loops) && job.finds_markers) {
       work.budget = served.budget_form;
-      work.budget.n_tokens = fields.reasoning_budget.value_or(-1);
-      work.budget.guards_loops = fields.guards_loops;
+      work.budget.n_tokens = budget;
+      work.budget.guards_loops = guards_loops;
       work.budget.starts_in_reasoning = job.starts_in_reasoning;
     }
     const auto n_free = served.engine->context_max() - static_cast<int64_t>(prompt.size());
@@ -341,6 +327,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   return running;
 }
 
+// long: everything that a reply needs of its request, in order
 Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>& served, Job job) {
   if (!is_printable_label(call.request.header("x-request-id")) &&
       is_printable_label(job.fields.request_id))
@@ -353,8 +340,10 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   if (call.notes.param.empty()) call.notes.param = "tools";
   const int64_t compiling_ns = clock_.now_ns();
   ROOST_TRY(job.grammar, served->grammars->use_of(job.form, job.starts_in_reasoning, unenforced));
+  const int64_t compiled_ns = clock_.now_ns();
   if (job.grammar)
-    metrics_.observe(Metric::kGrammarCompile, seconds_between(compiling_ns, clock_.now_ns()));
+    metrics_.observe(Metric::kGrammarCompile,
+                     static_cast<double>(compiled_ns - compiling_ns) / 1e9);
   call.notes.param.clear();
   for (const UnenforcedPlace& place : unenforced)
     call.notes.ignored.push_back(job.tool_pointers[place.tool_idx] + place.pointer);
@@ -366,7 +355,12 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
 
   const uint64_t session_id = next_session_id_++;
   Running running = running_of(call, job, head);
+  running.compiling_ns = compiling_ns;
+  running.compiled_ns = compiled_ns;
   warn_of_ignored(call.notes.ignored);
+  if (options_.content_log)
+    options_.content_log->write(
+        request_record(call.request_id, call.request.path, call.request.body));
 
   ReplySetup setup;
   setup.model = served;
@@ -398,6 +392,8 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   };
   for (const int64_t n : head.max_tokens_applied)
     metrics_.observe(Metric::kRequestMax, static_cast<double>(n));
+  setup.tells_progress = job.fields.returns_progress && job.is_stream;
+  setup.has_running_timings = job.is_stream && job.fields.has_running_timings;
   setup.codec = job.make_codec(std::move(head));
 
   const auto session = std::make_shared<ReplySession>(std::move(setup));
@@ -410,183 +406,6 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
     limiter_.end(call.caller.label, 0);
   }
   return started;
-}
-
-// ---- Replies in work
-// ------------------------------------------------------------------------------
-
-void Service::note_running(uint64_t session_id, Running running) {
-  const std::lock_guard lock(mutex_);
-  running_[session_id] = std::move(running);
-}
-
-void Service::forget(uint64_t session_id) {
-  const std::lock_guard lock(mutex_);
-  running_.erase(session_id);
-}
-
-bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why) {
-  const std::lock_guard lock(mutex_);
-  bool has_any = false;
-  for (const auto& [id, running] : running_) {
-    if (!is_it(running)) continue;
-    has_any = true;
-    running.exchange->post([weak = running.session, why] {
-      if (const std::shared_ptr<ReplySession> session = weak.lock()) session->cancel(why);
-    });
-  }
-  return has_any;
-}
-
-void Service::cancel_running(const Error& why) {
-  cancel_where([](const Running&) { return true; }, why);
-}
-
-namespace {
-
-// What the metrics and the log say of a reply.
-struct Totals {
-  int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
-  int n_calls = 0;
-  bool has_content = false, is_from_disk = false;
-};
-
-Totals totals_of(const std::vector<FinishedChoice>& choices) {
-  Totals out;
-  for (const FinishedChoice& choice : choices) {
-    out.n_prompt = std::max(out.n_prompt, choice.end.finished.n_prompt);
-    out.n_cached = std::max(out.n_cached, choice.end.finished.n_cached);
-    out.is_from_disk |= choice.end.finished.is_from_disk;
-    out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
-    out.n_reasoning += choice.machine->n_reasoning_tokens();
-    out.n_calls += choice.machine->n_calls();
-    out.has_content = out.has_content || !choice.machine->content().empty();
-  }
-  return out;
-}
-
-void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arrived_ns) {
-  const EngineEvent& f = choice.end.finished;
-  const auto n_reply = static_cast<double>(choice.machine->token_ids().size());
-  metrics.observe(Metric::kQueue, seconds_between(f.submitted_ns, f.started_ns));
-  metrics.observe(Metric::kEndToEnd, seconds_between(arrived_ns, f.finished_ns));
-  metrics.observe(Metric::kRequestPrompt, static_cast<double>(f.n_prompt));
-  metrics.observe(Metric::kRequestGeneration, n_reply);
-  if (f.first_token_ns == 0) return;
-  metrics.observe(Metric::kTtft, seconds_between(arrived_ns, f.first_token_ns));
-  metrics.observe(Metric::kPrefill, seconds_between(f.started_ns, f.first_token_ns));
-  const double decode = seconds_between(f.first_token_ns, f.finished_ns);
-  metrics.observe(Metric::kDecode, decode);
-  metrics.observe(Metric::kInference, seconds_between(f.started_ns, f.finished_ns));
-  if (n_reply > 1) metrics.observe(Metric::kMeanToken, decode / (n_reply - 1));
-}
-
-void count_drafts(Metrics& metrics, const DraftFigures& drafts) {
-  const auto add = [&](Metric metric, int64_t n) { metrics.add(metric, static_cast<double>(n)); };
-  add(Metric::kDraftRounds, drafts.n_rounds);
-  add(Metric::kPlainRounds, drafts.n_plain_steps);
-  add(Metric::kRoundTokens, drafts.n_tokens);
-  add(Metric::kDraftRows, drafts.n_rows);
-  add(Metric::kDraftTokens, drafts.n_drafted);
-  add(Metric::kAcceptedTokens, drafts.n_accepted);
-  metrics.add(Metric::kDraftSeconds, static_cast<double>(drafts.draft_ns) * 1e-9);
-  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i) {
-    const std::string position = label("position", fmt::to_string(i));
-    metrics.add(Metric::kDraftsAt, static_cast<double>(drafts.drafted_at[i]), position);
-    metrics.add(Metric::kAcceptedAt, static_cast<double>(drafts.accepted_at[i]), position);
-  }
-}
-
-}  // namespace
-
-void Service::note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) {
-  const Totals totals = totals_of(outcome.choices);
-  for (const FinishedChoice& choice : outcome.choices) {
-    const FinishCause cause = choice.end.cause;
-    const char* reason = outcome.is_gone               ? "abort"
-                         : outcome.is_error            ? "error"
-                         : is_length(cause)            ? "length"
-                         : choice.machine->has_calls() ? "tool_calls"
-                                                       : "stop";
-    metrics_.add(Metric::kRequestsFinished, 1,
-                 label("finished_reason", reason) + "," + label("dialect", running.dialect));
-    if (!outcome.is_error && !outcome.is_gone)
-      metrics_.add(Metric::kRequestSuccess, 1,
-                   label("finished_reason", is_length(cause) ? "length" : "stop"));
-    measure_choice(metrics_, choice, running.arrived_ns);
-    count_drafts(metrics_, choice.end.finished.drafts);
-  }
-  if (outcome.is_gone)
-    metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
-  if (outcome.is_error) {
-    metrics_.add(Metric::kRequestsRefused, 1, label("refusal", outcome.name));
-    metrics_.add(Metric::kNonfinite, outcome.name == "engine.nonfinite" ? 1 : 0);
-  }
-  const bool is_empty = !outcome.is_error && !outcome.is_gone && outcome.name == "eos" &&
-                        !totals.has_content && totals.n_calls == 0;
-  metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
-  metrics_.add(Metric::kPromptTokens, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixQueried, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached),
-               label("tier", totals.is_from_disk ? "disk" : "ram"));
-  metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
-  metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
-
-  if (!outcome.choices.empty()) {
-    const EngineEvent& end = outcome.choices.front().end.finished;
-    reply_ms_ = (reply_ms_ * 7 + ms_between(end.submitted_ns, end.finished_ns)) / 8;
-  }
-  log_reply(running, outcome);
-  forget(session_id);
-  limiter_.end(running.key_label, totals.n_prompt + totals.n_reply);
-}
-
-// One line for each request that was admitted; those that were refused have theirs.
-void Service::log_reply(const Running& running, const ReplyOutcome& outcome) const {
-  const Totals totals = totals_of(outcome.choices);
-  const EngineEvent end =
-      outcome.choices.empty() ? EngineEvent() : outcome.choices.front().end.finished;
-  const std::string digest =
-      outcome.choices.empty() ? "" : token_sha256(outcome.choices.front().machine->token_ids());
-  const bool is_refused = outcome.is_error && !running.is_stream;
-  log(LogLevel::kInfo, "request",
-      {{"request_id", running.request_id},
-       {"trace_id", running.trace_id},
-       {"key_label", running.key_label},
-       {"dialect", running.dialect},
-       {"stream", running.is_stream ? "1" : "0"},
-       {"status", is_refused ? fmt::to_string(outcome.status) : "200"},
-       {"refusal", outcome.is_error ? outcome.name : ""},
-       {"finish_detail", outcome.name},
-       {"prompt_tokens", fmt::to_string(totals.n_prompt)},
-       {"cached_tokens", fmt::to_string(totals.n_cached)},
-       {"completion_tokens", fmt::to_string(totals.n_reply)},
-       {"reasoning_tokens", fmt::to_string(totals.n_reasoning)},
-       {"n_calls", fmt::to_string(totals.n_calls)},
-       {"queue_ms", fmt::to_string(ms_between(end.submitted_ns, end.started_ns))},
-       {"prefill_ms", fmt::to_string(ms_between(end.started_ns, end.first_token_ns))},
-       {"decode_ms", fmt::to_string(ms_between(end.first_token_ns, end.finished_ns))},
-       {"ttft_ms", fmt::to_string(ms_between(running.arrived_ns, end.first_token_ns))},
-       {"gap_max_ms", fmt::to_string(end.gap_max_ns / 1'000'000)},
-       {"rounds", fmt::to_string(end.drafts.n_rounds + end.drafts.n_plain_steps)},
-       {"drafted", fmt::to_string(end.drafts.n_drafted)},
-       {"accepted", fmt::to_string(end.drafts.n_accepted)},
-       {"seed", fmt::to_string(running.seed)},
-       {"token_sha256", digest.substr(0, 12)},
-       {"ignored", running.ignored}});
-}
-
-// Once for each name in the life of the process; no more of them than a log should hold.
-void Service::warn_of_ignored(const std::vector<std::string>& pointers) {
-  constexpr size_t kNamesMax = 256;
-  for (const std::string& pointer : pointers) {
-    const std::string name = pointer.substr(pointer.rfind('/') + 1, limits::kLabelBytesMax);
-    {
-      const std::lock_guard lock(mutex_);
-      if (warned_of_.size() >= kNamesMax || !warned_of_.insert(name).second) continue;
-    }
-    log(LogLevel::kWarning, "ignored_field", {{"name", name}});
-  }
 }
 
 }  // namespace roost

@@ -157,18 +157,20 @@ void Service::measure_engine(const ServedModel& served) {
       {"weights", plan.weights_mapped + plan.weights_owned},
       {"kv", plan.pages},
       {"snapshots", plan.slots + plan.snapshots},
-      {"scratch", plan.scratch + plan.workspace + plan.staging}};
+      {"scratch", plan.scratch + plan.workspace},
+      {"staging", plan.staging}};
   for (const auto& [kind, n_bytes] : kinds) {
     set(Metric::kMemoryBytes, n_bytes, label("kind", kind));
     set(Metric::kMemoryLimit, n_bytes, label("kind", kind));
   }
   set(Metric::kMemoryBytes, served.grammars->n_bytes(), label("kind", "grammar"));
-  set(Metric::kMemoryLimit, limits::kGrammarCacheBytes, label("kind", "grammar"));
+  set(Metric::kMemoryLimit, served.grammars->n_bytes_max(), label("kind", "grammar"));
   set(Metric::kMemoryBytes, store_.n_bytes(), label("kind", "replies"));
   set(Metric::kMemoryLimit, limits::kStoredReplyBytesMax, label("kind", "replies"));
   set(Metric::kBuildInfo, 1,
       label("version", kVersion) + "," + label("backend", served.engine->backend()) + "," +
-          label("drafter", served.has_drafter ? "dflash" : "none"));
+          label("kv_format", served.kv_format) + "," + label("state_format", kStateFormat) + "," +
+          label("drafter", served.drafter ? served.drafter->digest.substr(0, 8) : "none"));
 }
 
 void Service::get_props(Call& call) {
@@ -179,7 +181,8 @@ void Service::get_props(Call& call) {
                                                .has_keys = options_.keys != nullptr,
                                                .is_tls = options_.is_tls,
                                                .n_stored_max = options_.stored_replies_max,
-                                               .request_timeout_s = options_.request_timeout_s})));
+                                               .request_timeout_s = options_.request_timeout_s,
+                                               .logs_content = options_.content_log != nullptr})));
 }
 
 // ---- Requests in work

@@ -131,7 +131,7 @@ def test_keys_have_limits_and_admins_flush_the_prefix_cache(program, tmp_path):
     logged = [line for line in lines if line["event"] == "request"]
     assert {line["key_label"] for line in logged} == {"amy", "root", ""}
     told = next(line for line in logged if line.get("finish_detail") == "eos")
-    for name in ("request_id", "trace_id", "dialect", "status", "prompt_tokens", "completion_tokens",
+    for name in ("request_id", "trace_id", "dialect", "status", "prompt_tokens", "cached_from", "completion_tokens",
                  "queue_ms", "ttft_ms", "rounds", "drafted", "accepted", "seed", "token_sha256", "ignored"):
         assert name in told, name
     assert "Count from" not in "".join(server.log) and "amys-own-key" not in "".join(server.log)
@@ -180,6 +180,42 @@ def test_metrics_count_what_the_replies_say(program):
         assert grown["roost_ttft_seconds_count"] == grown["roost_requests_finished_total"] == 2
     finally:
         assert server.stop() == 0
+
+
+def test_what_an_operator_asked_to_see_is_written_and_told(program, tmp_path):
+    trace, content = tmp_path / "trace.json", tmp_path / "content.jsonl"
+    server = Server(program, "--trace-file", str(trace), "--log-content", str(content), "--chunk-ms", "20",
+                    "--thinking-budget", "9", "--loop-guard")
+    try:
+        props = json.loads(ask(server.url, "/props")[2])
+        assert props["features"]["log_content"] is True and props["chunk_ms"] == 20
+        assert props["snapshot_every"] == 2048 and props["kv_format"] == "bf16"
+        assert len(props["model"]["tokenizer_sha256"]) == 64
+        assert len(props["drafter"]["digest"]) == 32 and props["drafter"]["block"] > 1
+        asked = {**CHAT, "stream": True, "return_progress": True, "timings_per_token": True,
+                 "messages": [{"role": "user", "content": "Count from 1 to 40. " * 100}], "max_tokens": 20}
+        text = ask(server.url, "/v1/chat/completions", asked)[2]
+        events = [json.loads(line[6:]) for line in text.splitlines()
+                  if line.startswith("data: ") and line != "data: [DONE]"]
+        told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+        assert told and told[0]["processed"] <= told[0]["total"] > 500
+        counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
+        assert counts == sorted(counts) and counts[-1] == 20
+        thought = json.loads(ask(server.url, "/v1/chat/completions",
+                                 {**CHAT, "enable_thinking": True, "max_tokens": 60})[2])
+        assert thought["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 9 + 4
+        assert 'kv_format="bf16",state_format="f32"' in ask(server.url, "/metrics")[2]
+    finally:
+        assert server.stop() == 0
+    spans = json.loads(trace.read_text().rstrip(",\n") + "]")
+    assert {span["name"] for span in spans} >= {"parse", "queue", "prefill", "decode", "detokenize"}
+    assert trace.stat().st_mode & 0o777 == content.stat().st_mode & 0o777 == 0o600
+    assert "Count from" not in trace.read_text()
+    written = [json.loads(line) for line in content.read_text().splitlines()]
+    assert [sorted(one) for one in written] == [["body", "path", "request_id"],
+                                                ["choices", "finish_detail", "request_id"]] * 2
+    assert written[0]["body"] == asked and written[3]["choices"][0]["content"]
+    assert "Count from" not in "".join(server.log)
 
 
 def test_the_load_bench_reports_its_figures_by_name(program, tmp_path):

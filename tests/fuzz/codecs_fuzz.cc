@@ -52,7 +52,7 @@ ReplyOptions reply_options(const GenerationFields& fields) {
 // Some tokens at a time, as rounds with drafts give them.
 std::string streamed(ReplyCodec& codec, ReplyMachine& machine, const std::vector<int32_t>& tokens) {
   std::string out = codec.first_events(0);
-  out += codec.idle_event();
+  out += codec.alive_event(0, {});
   for (size_t i = 0; i < tokens.size() && !machine.has_stopped(); i += 3) {
     const size_t n = std::min<size_t>(3, tokens.size() - i);
     const ReplyPiece piece = machine.push({tokens.data() + i, n});

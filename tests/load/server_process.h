@@ -122,8 +122,9 @@ class ServerProcess {
   uint16_t port_ = 0;
 };
 
-// A connection to 127.0.0.1, or -1.
-inline int connect_to(uint16_t port) {
+// A connection to 127.0.0.1, or -1. is_narrow: with small buffers at both ends, so that a server
+// which writes more than is read must wait.
+inline int connect_to(uint16_t port, bool is_narrow = false) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -131,6 +132,11 @@ inline int connect_to(uint16_t port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int n_segment = 536, n_window = 4096;  // the server's buffer grows with its segments
+  if (is_narrow) {
+    ::setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &n_segment, sizeof n_segment);
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n_window, sizeof n_window);
+  }
   if (fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
     return fd;
   if (fd >= 0) ::close(fd);

@@ -164,6 +164,14 @@ class FakeEngine final : public Engine {
     event.n_cached = running_.back()->end.n_cached = options_.n_cached;
     running_.back()->end.started_ns = clock_.now_ns();
     running_.back()->sink(event);
+    if (!running_.back()->request.tells_progress) return;
+    event.kind = EngineEvent::Kind::kProgress;
+    event.started_ns = running_.back()->end.started_ns;
+    event.n_prompt = static_cast<int64_t>(running_.back()->request.prompt.size());
+    for (const int64_t n_done : {(event.n_cached + event.n_prompt) / 2, event.n_prompt}) {
+      event.n_prompt_done = n_done;  // two chunks
+      running_.back()->sink(event);
+    }
   }
 
   // One event of a request; true when it was its last.
