@@ -494,13 +494,6 @@ Result<void> read_without_effect(Fields& body) {
     ROOST_TRY_DO(body.boolean(key));
     body.ignore(key);
   }
-  ROOST_TRY(const std::optional<std::string> on_bad_image,
-            body.string("on_bad_image", limits::kLabelBytesMax));
-  if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
-    return body.refuse(
-        Refusal::FieldValue, "on_bad_image",
-        fmt::format("have {}, want refuse or placeholder", quoted_short(*on_bad_image)));
-  body.ignore("on_bad_image");
   for (const char* key : kWithoutEffect) body.ignore(key);
   return {};
 }
