@@ -10,7 +10,7 @@ decided below the dialects, on token ids.
   -         does not apply (the reasons stand under the matrix)
   missing   none of these
   FAILED    a test of the row and dialect, or below, failed
-Fails if anything failed, or if a report names a row that is not listed. --results FOLDER: where the reports are.
+Fails if anything failed or is missing, or if a report names a row that is not listed. --results FOLDER: where the reports are.
 """
 import argparse
 import re
@@ -79,7 +79,7 @@ def main():
     strangers = sorted({row for row, _ in cells} - known)
     if strangers:
         print(f"rows that {ROWS} does not list: {', '.join(strangers)}")
-    return 1 if totals["FAILED"] or strangers else 0
+    return 1 if totals["FAILED"] or totals["missing"] or strangers else 0
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ Result<ChatRequest> request_of(const Flags& flags) {
   ROOST_TRY_DO(check("--top-k", flags.top_k, int64_t{0}, int64_t{INT32_MAX}));
   ROOST_TRY_DO(check("--max-tokens", flags.max_tokens, int64_t{1}, INT64_MAX));
   ChatRequest out;
-  if (!flags.system.empty()) out.messages.push_back({Role::kSystem, flags.system, "", {}, ""});
+  if (!flags.system.empty()) out.messages.push_back({.role = Role::kSystem, .text = flags.system});
   GenerationFields& fields = out.generation;
   fields.temperature = flags.temperature;
   fields.top_p = flags.top_p;
@@ -211,7 +211,7 @@ Result<ChatRequest> request_of(const Flags& flags) {
 }
 
 int run_once(const ServedModel& model, ChatRequest request, const Flags& flags) {
-  request.messages.push_back({Role::kUser, *flags.prompt, "", {}, ""});
+  request.messages.push_back({.role = Role::kUser, .text = *flags.prompt});
   Printer printer;
   const auto show = [&](const ReplyPiece& piece) {
     if (!flags.json) printer.show(piece);
@@ -239,7 +239,7 @@ int run_chat(const ServedModel& model, ChatRequest request, const Flags& flags) 
       if (!request.messages.empty()) print(request.messages.back().reasoning + "\n");
       continue;
     }
-    request.messages.push_back({Role::kUser, text, "", {}, ""});
+    request.messages.push_back({.role = Role::kUser, .text = text});
     const auto show = [&](const ReplyPiece& piece) {
       if (!flags.json) printer.show(piece);
     };
@@ -254,7 +254,8 @@ int run_chat(const ServedModel& model, ChatRequest request, const Flags& flags) 
     else
       printer.end();
     const ReplyMachine& machine = *reply->machine;
-    request.messages.push_back({Role::kAssistant, machine.content(), machine.reasoning(), {}, ""});
+    request.messages.push_back(
+        {.role = Role::kAssistant, .text = machine.content(), .reasoning = machine.reasoning()});
   }
   if (is_terminal) print("\n");
   return 0;

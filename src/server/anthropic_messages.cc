@@ -77,9 +77,10 @@ class BlockReader {
       block.ignore_rest();
       return {};
     }
-    if (type == "image" && role_ == Role::kUser)
-      return refuse_at(notes_, Refusal::ImageNotOffered, pointer,
-                       "the block has type \"image\", this server reads text");
+    if (type == "image" && role_ == Role::kUser) {
+      note_picture(pointer, type, turn());
+      return {};
+    }
     return refuse_at(notes_, Refusal::UnsupportedContent, pointer,
                      fmt::format("the block has type {}; text, thinking, tool_use and tool_result "
                                  "are read where they belong",
@@ -125,9 +126,10 @@ class BlockReader {
       const std::string at = fmt::format("{}/{}", block.pointer_of("content"), idx++);
       ROOST_TRY(Fields inner, Fields::open(one, at, notes_));
       ROOST_TRY(const std::string type, type_of(inner));
-      if (type == "image")
-        return refuse_at(notes_, Refusal::ImageNotOffered, at,
-                         "the block has type \"image\", this server reads text");
+      if (type == "image") {
+        note_picture(at, type, result);
+        continue;
+      }
       if (type != "text")
         return refuse_at(notes_, Refusal::UnsupportedContent, at,
                          fmt::format("the block has type {}; text is read", quoted_short(type)));
@@ -253,6 +255,7 @@ Result<ChatRequest> parse_anthropic_messages(std::string_view body, const Reques
   size_t idx = 0;
   for (const json::Value& message : messages->items())
     ROOST_TRY_DO(read_message(message, fmt::format("/messages/{}", idx++), notes, out.messages));
+  ROOST_TRY_DO(settle_pictures(fields, out.messages));
   ROOST_TRY(const json::Value* tools, fields.array("tools", limits::kToolsMax));
   ToolReader reader(notes);
   idx = 0;

@@ -34,11 +34,14 @@ Result<void> read_chat_part(const json::Value& value, std::string pointer, Parse
                        fmt::format("have {}, want a string", value_short(*type_value)));
   const std::string& type = type_value->as_string();
   const bool takes_pictures = out.role == Role::kUser || out.role == Role::kTool;
-  const bool is_video = is_in(kVideoParts, type);
-  if (takes_pictures && (is_in(kPictureParts, type) || is_video))
+  if (takes_pictures && is_in(kVideoParts, type))
     return refuse_at(
-        notes, is_video ? Refusal::VideoNotOffered : Refusal::ImageNotOffered, part.pointer(),
+        notes, Refusal::VideoNotOffered, part.pointer(),
         fmt::format("the part has type {}, this server reads text", quoted_short(type)));
+  if (takes_pictures && is_in(kPictureParts, type)) {
+    note_picture(part.pointer(), type, out);
+    return {};
+  }
   const bool is_thought = type == "thinking" || type == "reasoning";
   if (is_thought && out.role == Role::kAssistant) {
     ROOST_TRY(const std::optional<std::string> thought,
@@ -56,6 +59,32 @@ Result<void> read_chat_part(const json::Value& value, std::string pointer, Parse
                                  quoted_short(type)));
   }
   part.ignore_rest();
+  return {};
+}
+
+void note_picture(std::string pointer, std::string_view type, Message& out) {
+  out.text += fmt::format("[image omitted: {}]", code_of(Refusal::ImageNotOffered));
+  if (out.refused_picture) return;
+  out.refused_picture = RefusedPicture{
+      std::move(pointer),
+      fmt::format("the part has type {}, this server reads text", quoted_short(type))};
+}
+
+Result<void> settle_pictures(Fields& body, std::vector<Message>& messages) {
+  ROOST_TRY(const std::optional<std::string> choice,
+            body.string("on_bad_image", limits::kLabelBytesMax));
+  if (choice && *choice != "refuse" && *choice != "placeholder")
+    return body.refuse(Refusal::FieldValue, "on_bad_image",
+                       fmt::format("have {}, want refuse or placeholder", quoted_short(*choice)));
+  const auto question = std::find_if(messages.rbegin(), messages.rend(),
+                                     [](const Message& m) { return m.role == Role::kUser; });
+  const auto n_past = choice == "placeholder" ? messages.rend() - question - 1 : 0;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    std::optional<RefusedPicture>& picture = messages[i].refused_picture;
+    if (picture && static_cast<ptrdiff_t>(i) >= n_past)
+      return refuse_at(body.notes(), Refusal::ImageNotOffered, picture->pointer, picture->detail);
+    picture.reset();
+  }
   return {};
 }
 
@@ -244,6 +273,7 @@ Result<std::vector<Message>> read_messages(Fields& body) {
     ROOST_TRY(Message message, read_message(value, pointer, body.notes()));
     out.push_back(std::move(message));
   }
+  ROOST_TRY_DO(settle_pictures(body, out));
   return out;
 }
 

@@ -8,6 +8,7 @@ namespace roost {
 
 // `messages` of a body. Refuses request.field_value for an unknown role,
 // request.unsupported_content for an unknown part, image.not_offered, request.too_many_items.
+// As settle_pictures() says, a picture of the past may have become a note.
 Result<std::vector<Message>> read_messages(Fields& body);
 
 // Whether the reply goes on with the last message: it does when that is the assistant's, unless
@@ -21,6 +22,14 @@ Result<std::vector<Tool>> read_chat_tools(Fields& body);
 // out.reasoning.
 Result<void> read_chat_part(const json::Value& value, std::string pointer, ParseNotes& notes,
                             Message& out);
+
+// Puts a note in the place of a picture, until settle_pictures() decides.
+void note_picture(std::string pointer, std::string_view type, Message& out);
+
+// Refuses the first picture in or behind the last question of the user, and any without
+// `on_bad_image: "placeholder"`: a client cannot repair its past, so with it a note stands for a
+// picture there. Refuses image.not_offered, request.field_value.
+Result<void> settle_pictures(Fields& body, std::vector<Message>& messages);
 
 // Arguments of a past call as an object: what is no JSON object becomes one parameter `arguments`
 // that holds the text, so that no client is stuck with a past that it cannot repair.

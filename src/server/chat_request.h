@@ -22,9 +22,15 @@ struct PastCall {
   json::Value arguments;  // an object
 };
 
+// The first picture of a message for which a note stands in the text, until it is settled.
+struct RefusedPicture {
+  std::string pointer, detail;
+};
+
 struct Message {
   Role role = Role::kUser;
   std::string text;
+  std::optional<RefusedPicture> refused_picture;
   std::string reasoning;        // assistant only
   std::vector<PastCall> calls;  // assistant only
   std::string call_id;          // tool only

@@ -500,13 +500,6 @@ Result<void> read_telling(Fields& body, GenerationFields& out) {
 
 // Fields that are checked and then have no effect on the tokens.
 Result<void> read_without_effect(Fields& body) {
-  ROOST_TRY(const std::optional<std::string> on_bad_image,
-            body.string("on_bad_image", limits::kLabelBytesMax));
-  if (on_bad_image && *on_bad_image != "refuse" && *on_bad_image != "placeholder")
-    return body.refuse(
-        Refusal::FieldValue, "on_bad_image",
-        fmt::format("have {}, want refuse or placeholder", quoted_short(*on_bad_image)));
-  body.ignore("on_bad_image");
   for (const char* key : kWithoutEffect) body.ignore(key);
   return {};
 }

@@ -361,6 +361,7 @@ Result<ResponsesRequest> parse_openai_responses(std::string_view body, const Req
   ROOST_TRY(out.chat.model, read_model_name(fields, rules));
   ROOST_TRY_DO(refuse_what_is_absent(fields));
   ROOST_TRY_DO(read_input(fields, find, out));
+  ROOST_TRY_DO(settle_pictures(fields, out.chat.messages));
   ROOST_TRY(const json::Value* tools, fields.array("tools", limits::kToolsMax));
   ToolReader reader(notes);
   size_t idx = 0;

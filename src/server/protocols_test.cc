@@ -132,6 +132,38 @@ TEST_F(Protocols, one_conversation_in_three_dialects_is_one_prompt) {
   }
 }
 
+TEST_F(Protocols, with_placeholder_a_note_stands_for_a_picture_of_the_past_and_of_no_other) {
+  serve(says("x"));
+  const struct {
+    const char *dialect, *key, *picture;
+  } cases[] = {
+      {"chat", "messages", R"([{"type":"image_url","image_url":{"url":"x"}}])"},
+      {"responses", "input", R"([{"type":"input_image","image_url":"x"}])"},
+      {"messages", "messages", R"([{"type":"image","source":{}}])"},
+      {"messages", "messages", R"([{"type":"tool_result","content":[{"type":"image"}]}])"},
+  };
+  const std::string later =
+      R"({"role":"assistant","content":"Yes"},{"role":"user","content":"Go"})";
+  for (const auto& c : cases) {
+    const auto told_of = [&](const std::string& choice, const std::string& behind) {
+      const std::string body = R"({"on_bad_image":")" + choice + R"(",")" + c.key +
+                               R"(":[{"role":"user","content":)" + c.picture + "}" + behind + "]}";
+      return answer_of(post(std::string("/apply-template?dialect=") + c.dialect, body));
+    };
+    const json::Value noted = told_of("placeholder", "," + later);
+    ASSERT_NE(noted.find("prompt"), nullptr) << json::write(noted);
+    EXPECT_NE(told::text_at(noted, "prompt").find("[image omitted: image.not_offered]"),
+              std::string::npos);
+    for (const json::Value& refused :
+         {told_of("refuse", "," + later), told_of("placeholder", "")}) {
+      ASSERT_NE(refused.find("error"), nullptr) << c.dialect;
+      EXPECT_EQ(told::text_at(*refused.find("error"), "refusal"), "image.not_offered");
+      EXPECT_TRUE(told::text_at(*refused.find("error"), "param")
+                      .starts_with(std::string(c.key) + "[0].content[0]"));
+    }
+  }
+}
+
 TEST_F(Protocols, a_note_on_billing_is_no_part_of_a_prompt) {
   serve(says("x"));
   const auto exchange = post(

@@ -1,8 +1,9 @@
 """One server for all behaviours, and the cells of a row: dialect, stream, thinking, drafts.
 
 A test is named after its row of matrix.tsv and its cell: test_S07_…[chat-stream-think-draft].
-Every request of a row is made twice more: streamed the other way (the deltas add up to the whole), and with
-neither cache nor drafts (the tokens are the same). Behind every row the server is alive and idle.
+Every cell begins with an empty prefix cache. Every request of a row is made twice more: streamed the other way
+(the deltas add up to the whole), and with neither cache nor drafts (the tokens are the same). Behind every row the
+server is alive and idle.
 """
 
 import importlib.util
@@ -17,7 +18,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("e2e_conftest", ROOT / "tests/e2e/conftest.py")
 _e2e = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_e2e)
-Server = _e2e.Server
+
+
+class Server(_e2e.Server):
+    """With one thread for the model: the other CPU is the clients', and the tokens do not depend on it."""
+
+    def __init__(self, program, *flags):
+        super().__init__(program, "--threads", "1", *flags)
 
 
 def pytest_addoption(parser):
@@ -105,6 +112,11 @@ class Talk:
         return dialects.prompt_ids(self.server, self.dialect, turns, **self.fields(fields))
 
 
+def flush(server):
+    """Empties the prefix cache: what a cell finds in it is its own, wherever in the run it stands."""
+    assert dialects.request(server.url, "POST", "/cache/flush")[0] in (200, 204)
+
+
 def assert_alive(server):
     """A plain request is answered, nothing is left running and no page is held."""
     reply = dialects.ask(server, "chat", ["Say ok"], enable_thinking=False, temperature=0, max_tokens=4)
@@ -131,6 +143,7 @@ def cell(request):
 
 @pytest.fixture
 def talk(server, request):
+    flush(server)
     yield Talk(server, request.param)
     assert_alive(server)
 

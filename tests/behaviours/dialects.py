@@ -121,7 +121,8 @@ def tool(dialect, name, schema, **more):
         return {"name": name, "input_schema": schema, **more}
     if dialect == "responses":
         return {"type": "function", "name": name, "parameters": schema, **more}
-    return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
+    # In the order in which the other dialects are printed: a tool of Chat is printed as it was sent.
+    return {"type": "function", "function": {"name": name, **more, "parameters": schema}}
 
 
 def must_call(dialect, name=None):

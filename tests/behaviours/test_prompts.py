@@ -53,7 +53,7 @@ def test_S22_arguments_of_the_past_are_never_refused(dialect, alive):
         assert ids(alive, dialect, ["Hi", {"calls": [("f", text)]}, {"tool": "x"}]) == empty
     for text in ("[1,2]", '{"a": ', "3"):
         body = body_of(dialect, ["Hi", {"calls": [("f", text)]}, {"tool": "x"}])
-        assert f"<parameter=arguments>\n{text.strip()}\n</parameter>" in text_of(alive, dialect, body)
+        assert f"<parameter=arguments>\n{text}\n</parameter>" in text_of(alive, dialect, body)
 
 
 @pytest.mark.cells(dialects=CONVERSATIONS)
