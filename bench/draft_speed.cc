@@ -1,8 +1,10 @@
 // What drafts gain: the same replies with and without them, in turns, so that what else runs on the
 // machine slows both. CSV on stdout.
-//   draft_speed [KIND …]            the bundled model and drafter, and copies alone, by kind of
-//   prompt draft_speed --simulate FOLDER   a model of random weights; drafts are the reply itself
-//   with errors
+//   draft_speed [KIND …]                    the bundled model and drafter, and copies alone, by
+//   kind
+//                                           of prompt
+//   draft_speed --simulate FOLDER [HOLD …]  a model of random weights; drafts are the reply itself,
+//                                           each right with that probability
 //
 // A prompt's time is the shortest of its repetitions from the first token to the last, of each
 // engine. `predicted` is what the cost table says of the accept length that was reached: tokens per
@@ -42,15 +44,17 @@ double predicted_ms(const DraftFigures& f, const DraftCosts& costs, int64_t cont
   return ms + static_cast<double>(f.n_rounds) * round;
 }
 
+// rows_of_rounds: verified in all rounds, anchors included.
 void print_row(const char* kind, const char* drafts, const Times& plain, const Times& drafted,
                const DraftCosts& costs) {
   const DraftFigures& f = drafted.figures;
   const double predicted =
       static_cast<double>(f.n_tokens) * costs.step.estimate(1, 100) / predicted_ms(f, costs, 100);
-  std::printf("%s,%s,%ld,%.1f,%.1f,%.3f,%.3f,%.2f,%ld,%ld\n", kind, drafts,
+  std::printf("%s,%s,%ld,%.1f,%.1f,%.3f,%.3f,%.2f,%ld,%ld,%ld\n", kind, drafts,
               static_cast<long>(plain.n_tokens), plain.us_per_token(), drafted.us_per_token(),
               plain.us_per_token() / drafted.us_per_token(), predicted, f.accept_length(),
-              static_cast<long>(f.n_rounds), static_cast<long>(f.n_plain_steps));
+              static_cast<long>(f.n_rounds), static_cast<long>(f.n_rows),
+              static_cast<long>(f.n_plain_steps));
   std::fflush(stdout);
 }
 
@@ -61,16 +65,46 @@ void print_table(const DraftCosts& costs) {
                 rows == 1 ? 0 : costs.draft.estimate(rows, 100));
 }
 
-// Of a step whose rows are all verified; the head is one of the products.
+// Of a step whose rows are all verified: 2 for each weight that a row meets, the head's included,
+// and 7 for each value of a recurrent state: decayed, read twice and written.
+double flop_of_row(const ModelWeights& weights) {
+  const ModelConfig& c = weights.config;
+  const double head = 2.0 * static_cast<double>(c.hidden * c.vocabulary);
+  const double state = 7.0 * static_cast<double>(c.n_value_heads * c.key_dim * c.value_dim);
+  return active_bytes(weights).flop_layers_per_row + head +
+         static_cast<double>(c.n_delta_layers()) * state;
+}
+
 void print_verify(const ModelWeights& weights, const DraftCosts& costs) {
   ThreadPool pool(2);
-  const double peak = measure_fma_peak(pool);
-  const double head = 2.0 * static_cast<double>(weights.config.hidden) *
-                      static_cast<double>(weights.config.vocabulary);
-  const double flop = 16 * (active_bytes(weights).flop_layers_per_row + head);
+  const double ms = 16e3 * flop_of_row(weights) / measure_fma_peak(pool);
   std::printf("\nverify_rows,step_ms,ms_at_fma_peak,times\n16,%.3f,%.3f,%.2f\n",
-              costs.step.estimate(16, 100), 1e3 * flop / peak,
-              costs.step.estimate(16, 100) / (1e3 * flop / peak));
+              costs.step.estimate(16, 100), ms, costs.step.estimate(16, 100) / ms);
+}
+
+// What the engine does for a round beside running its rows and its block: copies are looked for,
+// depths planned, costs and acceptance noted.
+void print_choosing(DraftCosts costs) {
+  constexpr int kRounds = 2000;
+  Rounds rounds(1, 16, 15, system_clock());
+  const double plain_us = 1e3 * costs.step.estimate(1, 100);
+  rounds.costs() = costs;
+  StreamDrafts state;
+  CopyMatch matches(4 * kRounds);
+  Tokens tokens(200);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * i % 3000);
+  const int64_t begin = system_clock().now_ns();
+  for (int round = 0; round < kRounds; ++round) {
+    RoundStream streams[] = {{&state, &matches, tokens, 15, nullptr, {}}};
+    rounds.plan(streams, {.n_rows = 1, .context = 200}, 15, [](auto, std::span<int32_t> drafts) {
+      std::fill(drafts.begin(), drafts.end(), 1);
+    });
+    rounds.costs().step.record(1 + state.n_drafts, 200, 1e-3 * plain_us);
+    Rounds::note(state, state.n_drafts / 2);
+    tokens.push_back(round % 3000);
+  }
+  const double us = static_cast<double>(system_clock().now_ns() - begin) * 1e-3 / kRounds;
+  std::printf("\nchoosing_us,plain_step_us,share\n%.2f,%.1f,%.4f\n", us, plain_us, us / plain_us);
 }
 
 // Draws the replies of a prompt by turns, kRepetitions times; adds the shortest of each to its sum.
@@ -98,7 +132,7 @@ void race(const std::vector<CoreRun*>& runs, const Ask& ask, const std::vector<T
 
 constexpr const char* kHeader =
     "kind,drafts,tokens,plain_us_per_token,drafted_us_per_token,ratio,predicted,accept_length,"
-    "rounds,plain_steps\n";
+    "rounds,rows_of_rounds,plain_steps\n";
 
 void bundled(const std::set<std::string>& kinds) {
   CoreRun plain(false, false, 1, target(), &system_clock());
@@ -119,15 +153,17 @@ void bundled(const std::set<std::string>& kinds) {
   }
   print_table(drafted.core().draft_costs());
   print_verify(*target(), drafted.core().draft_costs());
+  print_choosing(drafted.core().draft_costs());
 }
 
 // Drafts are the tokens of the plain reply, each wrong with a probability of 1 - hold.
-void simulated(const std::string& folder) {
+void simulated(const std::string& folder, std::vector<double> holds) {
+  if (holds.empty()) holds = {0.95, 0.8, 0.5, 0.0};
   const auto weights = load_model(folder);
   CoreRun plain(false, false, 1, weights, &system_clock());
   CoreRun drafted(true, false, 1, weights, &system_clock());
   std::printf("%s", kHeader);
-  for (const double hold : {0.95, 0.8, 0.5, 0.0}) {
+  for (const double hold : holds) {
     Times by_plain, by_drafts;
     for (int32_t number = 0; number < 2; ++number) {
       Ask ask{{}, {}, 48};
@@ -153,6 +189,7 @@ void simulated(const std::string& folder) {
   }
   print_table(drafted.core().draft_costs());
   print_verify(*weights, drafted.core().draft_costs());
+  print_choosing(drafted.core().draft_costs());
 }
 
 }  // namespace
@@ -160,8 +197,10 @@ void simulated(const std::string& folder) {
 
 int main(int n_arguments, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + n_arguments);
-  if (words.size() == 2 && words[0] == "--simulate") {
-    roost::testing::simulated(words[1]);
+  if (words.size() >= 2 && words[0] == "--simulate") {
+    std::vector<double> holds;
+    for (size_t i = 2; i < words.size(); ++i) holds.push_back(std::stod(words[i]));
+    roost::testing::simulated(words[1], holds);
   } else {
     roost::testing::bundled({words.begin(), words.end()});
   }

@@ -151,6 +151,7 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   const int64_t touched = n_touched_experts(subject);
   std::vector<double> whole, layers, bandwidth, alone;
   for (int rep = 0; rep < options.repetitions; ++rep) {
+    subject.rewind(options.context);
     layers.push_back(seconds_of([&] { subject.decode(false); }));
     whole.push_back(seconds_of([&] { subject.decode(true); }));
     alone.push_back(seconds_of([&] { subject.decode(true, 1); }));
@@ -158,7 +159,10 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   }
   r.read_bandwidth = median(bandwidth);
   subject.timed_ops().reset();
-  for (int rep = 0; rep < options.repetitions; ++rep) subject.decode(true);
+  for (int rep = 0; rep < options.repetitions; ++rep) {
+    subject.rewind(options.context);
+    subject.decode(true);
+  }
   for (const auto& [op, seconds] : subject.timed_ops().seconds())
     r.decode_ms_by_op[op] = seconds * 1e3 / options.repetitions;
   r.layers_ms = median(layers) * 1e3;

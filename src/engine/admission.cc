@@ -187,7 +187,7 @@ void EngineCore::suspend(size_t running_idx) {
   SequencePtr s = std::move(running_[running_idx]);
   running_.erase(running_.begin() + static_cast<int64_t>(running_idx));
   ++epoch_;
-  keep_snapshot(*s, SnapshotKind::kSuspended);
+  keep_end(*s, SnapshotKind::kSuspended);
   release(*s);
   s->n_hit_estimate = estimate_hit(*s);
   waiting_.push_front(std::move(s));

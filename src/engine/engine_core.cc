@@ -255,7 +255,7 @@ void EngineCore::remove_finished() {
     } else if (end.finish == Finish::kCancelled || end.finish == Finish::kError) {
       if (s->n_stored - s->n_kept >= kPageTokens) keep_snapshot(*s, SnapshotKind::kBorder);
     } else {
-      keep_snapshot(*s, SnapshotKind::kReply);
+      keep_end(*s, SnapshotKind::kReply);
     }
     release(*s);
   }

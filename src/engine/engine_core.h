@@ -99,6 +99,7 @@ class EngineCore {
   std::optional<Place> next_place(const Sequence& s) const;
   void add_place(Sequence& s, Place place) const;
   void keep_snapshot(Sequence& s, SnapshotKind kind);
+  void keep_end(Sequence& s, SnapshotKind kind);
   void publish(Sequence& s, int64_t position);
 
   // engine_step.cc: one forward call.

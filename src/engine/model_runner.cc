@@ -120,6 +120,11 @@ class ModelRunner final : public StepRunner {
     state_.reset_slot(slot);
   }
 
+  void replay(int32_t slot, int32_t n_rows) override {
+    const DeltaSpan span{.n_replay = n_rows, .store_after = n_rows, .slot = slot};
+    model_.replay({&span, 1}, state_);
+  }
+
   void save_state(int32_t slot, int32_t snapshot) override {
     for_each_state([&](const ModelState::Delta& live, const ModelState::Delta& kept) {
       copy(kept.state.at(snapshot), live.state.at(slot));

@@ -95,6 +95,16 @@ void EngineCore::keep_snapshot(Sequence& s, SnapshotKind kind) {
   if (snapshot) runner_.save_state(s.slot, *snapshot);
 }
 
+// As keep_snapshot, behind all that is computed: rows that wait in the row store are replayed
+// first.
+void EngineCore::keep_end(Sequence& s, SnapshotKind kind) {
+  if (s.uses_cache && s.n_stored < s.n_computed) {
+    runner_.replay(s.slot, static_cast<int32_t>(s.n_computed - s.n_stored));
+    s.n_stored = s.n_computed;
+  }
+  keep_snapshot(s, kind);
+}
+
 // Pages of the first `position` tokens into the tree. Where equal ones are there already, the
 // sequence goes on with those: their bytes are the same (law 1).
 void EngineCore::publish(Sequence& s, int64_t position) {

@@ -21,6 +21,7 @@ class RunnerAround : public StepRunner {
     inner_->draft(blocks, tokens);
   }
   void reset_slot(int32_t slot) override { inner_->reset_slot(slot); }
+  void replay(int32_t slot, int32_t n_rows) override { inner_->replay(slot, n_rows); }
   void save_state(int32_t slot, int32_t to) override { inner_->save_state(slot, to); }
   bool load_state(int32_t from, int32_t slot) override { return inner_->load_state(from, slot); }
   void copy_page(int32_t from, int32_t to) override { inner_->copy_page(from, to); }

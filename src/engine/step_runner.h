@@ -49,6 +49,8 @@ class StepRunner {
   virtual void draft(std::span<const DraftBlock>, std::span<int32_t>) {}
 
   virtual void reset_slot(int32_t slot) = 0;  // the state before a sequence's first token
+  // The stored state of a slot moves behind the first n_rows of its row store.
+  virtual void replay(int32_t slot, int32_t n_rows) = 0;
   // The stored state of a slot to a snapshot, and back. A state with a value that is not finite is
   // not loaded: false.
   virtual void save_state(int32_t slot, int32_t snapshot) = 0;

@@ -170,6 +170,17 @@ void Qwen35::forward(const Step& step, ModelState& state) {
   ops_.run_step(static_cast<int64_t>(step.tokens.size()), std::cref(body));
 }
 
+void Qwen35::replay(std::span<const DeltaSpan> spans, ModelState& state) {
+  const Arena::Scope scope(scratch_);
+  const DeltaRows none = take_delta_rows(1);  // no span has a row in it
+  int delta_idx = 0;
+  for (int64_t l = 0; l < config_.n_layers; ++l) {
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(l)];
+    if (layer.is_full_attention) continue;
+    recur(layer.delta, l, state.delta[static_cast<size_t>(delta_idx++)], none, spans);
+  }
+}
+
 void Qwen35::run_layers(const Step& step, ModelState& state) {
   const Arena::Scope scope(scratch_);
   const int64_t n_rows = static_cast<int64_t>(step.tokens.size());
@@ -250,30 +261,44 @@ void Qwen35::head(const Tensor& x, const Tensor& add, const ExpertSum& experts, 
 void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
                              const Tensor& normed, const Tensor& out, const Step& step) {
   const Arena::Scope scope(scratch_);
+  const DeltaRows rows = take_delta_rows(normed.dim(0));
+  QuantLinear in_projection{.x = normed, .n_parts = 4};
+  in_projection.parts = {
+      LinearPart{&w.qkv, rows.qkv}, {&w.z, rows.z}, {&w.b, rows.b}, {&w.a, rows.a}};
+  ops_.run(in_projection);
+  tap("conv_input", layer, rows.qkv);
+  recur(w, layer, state, rows, step.delta_rows);
+  QuantLinear out_projection{.x = rows.out};
+  out_projection.parts[0] = {&w.out, out, ProductTree::kQuarters};
+  ops_.run(out_projection);
+}
+
+Qwen35::DeltaRows Qwen35::take_delta_rows(int64_t n_rows) {
   const ModelConfig& c = config_;
   const DType act = ops_.activation();
-  const int64_t n_rows = normed.dim(0);
+  return {.qkv = scratch_.tensor(act, {n_rows, c.conv_channels()}),      // [T, C]
+          .z = scratch_.tensor(act, {n_rows, c.value_width()}),          // [T, Hv·Dv]
+          .b = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads}),  // [T, Hv]
+          .a = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads}),  // [T, Hv]
+          .out = scratch_.tensor(act, {n_rows, c.value_width()})};       // [T, Hv·Dv]
+}
+
+void Qwen35::recur(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
+                   const DeltaRows& rows, std::span<const DeltaSpan> spans) {
+  const Arena::Scope scope(scratch_);
+  const ModelConfig& c = config_;
+  const DType act = ops_.activation();
   int64_t n_packed = 0;
-  for (const DeltaSpan& span : step.delta_rows) n_packed += span.n_packed();
-
-  const Tensor qkv = scratch_.tensor(act, {n_rows, c.conv_channels()});      // [T, C]
-  const Tensor z = scratch_.tensor(act, {n_rows, c.value_width()});          // [T, Hv·Dv]
-  const Tensor b = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});  // [T, Hv]
-  const Tensor a = scratch_.tensor(DType::kF32, {n_rows, c.n_value_heads});  // [T, Hv]
-  QuantLinear in_projection{.x = normed, .n_parts = 4};
-  in_projection.parts = {LinearPart{&w.qkv, qkv}, {&w.z, z}, {&w.b, b}, {&w.a, a}};
-  ops_.run(in_projection);
-  tap("conv_input", layer, qkv);
-
+  for (const DeltaSpan& span : spans) n_packed += span.n_packed();
   const Tensor q = scratch_.tensor(act, {n_packed, c.n_key_heads, c.key_dim});      // [P, Hk, Dk]
   const Tensor k = scratch_.tensor(act, {n_packed, c.n_key_heads, c.key_dim});      // [P, Hk, Dk]
   const Tensor v = scratch_.tensor(act, {n_packed, c.n_value_heads, c.value_dim});  // [P, Hv, Dv]
   const Tensor kq = scratch_.tensor(DType::kF32, {n_packed, c.n_key_heads});        // [P, Hk]
   const Tensor beta = scratch_.tensor(DType::kF32, {n_packed, c.n_value_heads});    // [P, Hv]
   const Tensor decay = scratch_.tensor(DType::kF32, {n_packed, c.n_value_heads});   // [P, Hv]
-  ops_.run(ConvGates{.qkv = qkv,
-                     .b = b,
-                     .a = a,
+  ops_.run(ConvGates{.qkv = rows.qkv,
+                     .b = rows.b,
+                     .a = rows.a,
                      .conv_weight = w.conv,
                      .a_log = w.a_log,
                      .dt_bias = w.dt_bias,
@@ -281,7 +306,7 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
                      .store_qkv = state.store_qkv,
                      .store_b = state.store_b,
                      .store_a = state.store_a,
-                     .spans = step.delta_rows,
+                     .spans = spans,
                      .q = q,
                      .k = k,
                      .v = v,
@@ -291,23 +316,18 @@ void Qwen35::gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelSta
   tap("conv_q", layer, q);
   tap("conv_k", layer, k);
   tap("conv_v", layer, v);
-
-  const Tensor o = scratch_.tensor(act, {n_rows, c.value_width()});  // [T, Hv·Dv]
   ops_.run(GatedDelta{.q = q,
                       .k = k,
                       .v = v,
                       .kq = kq,
                       .beta = beta,
                       .decay = decay,
-                      .z = z,
+                      .z = rows.z,
                       .norm_weight = w.norm,
                       .state = state.state,
-                      .out = o,
-                      .spans = step.delta_rows,
+                      .out = rows.out,
+                      .spans = spans,
                       .eps = c.norm_eps});
-  QuantLinear out_projection{.x = o};
-  out_projection.parts[0] = {&w.out, out, ProductTree::kQuarters};
-  ops_.run(out_projection);
 }
 
 void Qwen35::full_attention(const FullAttentionWeights& w, ModelState::Pages& pages,

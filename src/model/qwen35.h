@@ -74,6 +74,9 @@ class Qwen35 {
 
   void forward(const Step& step, ModelState& state);
 
+  // The stored states of spans without new rows move behind rows of their row stores (DeltaSpan).
+  void replay(std::span<const DeltaSpan> spans, ModelState& state);
+
   // Called with a place, its layer and the tensor behind it, for tests. Places:
   // "residual" (layer l: the stream before layer l; l = L: after the last), "conv_input", "conv_q",
   // "conv_k", "conv_v", "expert_ids", "expert_weights", "final_norm".
@@ -97,6 +100,13 @@ class Qwen35 {
   Tensor list_of(std::span<const int32_t> values);  // [n] i32, where the ops read it
   void gated_delta_net(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
                        const Tensor& normed, const Tensor& out, const Step& step);
+  // Of the new rows of a step, in a gated-delta layer.
+  struct DeltaRows {
+    Tensor qkv, z, b, a, out;
+  };
+  DeltaRows take_delta_rows(int64_t n_rows);
+  void recur(const GatedDeltaWeights& w, int64_t layer, ModelState::Delta& state,
+             const DeltaRows& rows, std::span<const DeltaSpan> spans);
   void full_attention(const FullAttentionWeights& w, ModelState::Pages& pages, const Tensor& normed,
                       const Tensor& out, const Step& step, const Tensor& rope);
   ExpertSum experts(const MoeWeights& w, int64_t layer, const MlpTensors& m, const Tensor& normed);

@@ -2,9 +2,12 @@
 
 import json
 import re
+import subprocess
 import urllib.request
 
 import pytest
+
+from conftest import ROOT
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
           "required": ["name", "age"]}
@@ -75,3 +78,23 @@ def test_the_figures_of_replies_add_up_in_the_metrics(server):
         assert sorted(reply["roost"]["accepted_per_position"], reverse=True)[0] <= 1
     assert after["accept_length"] >= 1
     assert 0 <= after["draft_time_ratio"] < 1
+
+
+def test_a_drafter_is_found_beside_the_model_or_named(program, tmp_path):
+    model = ROOT / "models/fledgling"
+    for file in model.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).symlink_to(file)
+
+    def drafted(folder, *flags):
+        done = subprocess.run(
+            [program, "run", str(folder), "-p", "Count from 1 to 40.", "--temperature", "0", "--no-think",
+             "--json", *flags], capture_output=True, text=True, timeout=120, check=True)
+        reply = json.loads(done.stdout)
+        return reply["token_sha256"], reply["accept_length"]
+
+    beside, named = drafted(model), drafted(tmp_path, "--drafter", str(model / "drafter"))
+    copies_only, none = drafted(tmp_path), drafted(model, "--no-drafts")
+    assert len({tokens for tokens, _ in (beside, named, copies_only, none)}) == 1
+    assert min(beside[1], named[1]) > 1.5 > (copies_only[1] or 1)
+    assert none[1] is None

@@ -93,12 +93,26 @@ class TestRunner : public RunnerAround {
       tokens = tokens.subspan(n);
     }
   }
+  void save_state(int32_t slot, int32_t snapshot) override {
+    last_saved_ = snapshot;
+    RunnerAround::save_state(slot, snapshot);
+  }
+  // The state that was kept last.
+  std::vector<std::byte> last_state() const {
+    std::vector<std::byte> state(snapshot_bytes());
+    read_snapshot(last_saved_, state);
+    return state;
+  }
+  void replay(int32_t slot, int32_t n_rows) override {
+    if (!loses_replays_) RunnerAround::replay(slot, n_rows);
+  }
   using OwnDrafts = std::function<void(const DraftBlock&, std::span<int32_t>)>;
   void set_own_drafts(OwnDrafts drafts) {
     own_drafts_ = std::move(drafts);
     has_own_drafts_ = true;
   }
   void leak_rejected_rows() { leaks_rejected_ = true; }
+  void lose_replays() { loses_replays_ = true; }
   void on_step(std::function<void()> work) { on_step_ = std::move(work); }
   // What the drafter took in, by chunks and rounds; of a lone sequence also how many drafts its
   // rows began with.
@@ -109,10 +123,10 @@ class TestRunner : public RunnerAround {
 
  private:
   OwnDrafts own_drafts_;
-  bool has_own_drafts_ = false, leaks_rejected_ = false;
+  bool has_own_drafts_ = false, leaks_rejected_ = false, loses_replays_ = false;
   std::function<void()> on_step_;
   std::vector<Absorbed> absorbed_;
-  int32_t n_drafted_ = 0;
+  int32_t n_drafted_ = 0, last_saved_ = 0;
 };
 
 struct Reply {
@@ -140,7 +154,7 @@ class CoreRun {
     options_.streams_max = streams_max;
     options_.chunk_rows_max = 256;
     options_.n_tokens = weights_ == target() ? 3071 : weights_->config.vocabulary;
-    options_.n_threads = 2;
+    options_.n_threads = clock != nullptr ? 2 : 1;  // one never waits on a busy machine
     options_.has_drafts = has_drafts;
     if (has_drafter) options_.drafter = fledgling_drafter();
     plan_ = plan_memory(*weights_, options_, 0).value();

@@ -18,6 +18,7 @@ class IdleRunner final : public StepRunner {
     std::fill(drawn.begin(), drawn.end(), 5);
   }
   void reset_slot(int32_t) override {}
+  void replay(int32_t, int32_t) override {}
   void save_state(int32_t, int32_t) override {}
   bool load_state(int32_t, int32_t) override { return true; }
   void copy_page(int32_t, int32_t) override {}

@@ -87,7 +87,9 @@ class FakeRunner final : public StepRunner {
   using Page = std::array<uint64_t, kPageTokens>;
   struct Slot {
     uint64_t state = 1;
-    std::array<int32_t, kReplayRowsMax> store{};  // tokens of the rows behind the state
+    // Of the rows behind the state: their tokens, and the states behind them.
+    std::array<int32_t, kReplayRowsMax> store{};
+    std::array<uint64_t, kReplayRowsMax> states{};
     int32_t n_stored_rows = 0;
   };
   template <class T>
@@ -152,6 +154,14 @@ class FakeRunner final : public StepRunner {
   }
 
   void reset_slot(int32_t slot) override { at(slots_, slot) = {}; }
+  void replay(int32_t slot, int32_t n_rows) override {
+    Slot& s = at(slots_, slot);
+    ROOST_CHECK(n_rows >= 1 && n_rows <= s.n_stored_rows);
+    s.state = s.states[static_cast<size_t>(n_rows) - 1] ^ (fault_ == Fault::kReplayLost);
+    s.n_stored_rows -= n_rows;
+    std::copy_n(s.store.begin() + n_rows, s.n_stored_rows, s.store.begin());
+    std::copy_n(s.states.begin() + n_rows, s.n_stored_rows, s.states.begin());
+  }
   void save_state(int32_t slot, int32_t snapshot) override {
     at(snapshots_, snapshot) = at(slots_, slot).state;
   }
@@ -210,6 +220,7 @@ class FakeRunner final : public StepRunner {
       if (p == delta.n_packed()) break;
       const int64_t t = span.first_index - delta.n_replay + p;
       state = FakeModel::next(state, packed[static_cast<size_t>(p)], t, kv);
+      if (p >= delta.store_after) slot.states[static_cast<size_t>(p - delta.store_after)] = state;
       if (p < delta.n_replay) continue;
       const int32_t row = span.first_row + p - delta.n_replay;
       ROOST_CHECK(rows.positions[static_cast<size_t>(3 * row)] == t);

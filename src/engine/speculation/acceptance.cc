@@ -7,7 +7,10 @@ namespace roost {
 namespace {
 
 constexpr double kPriorRounds = 0.5;  // weight of the place in front, in rounds
-constexpr double kMemory = 0.85;      // of a round in the next one: about the last seven count
+// How far a place is doubted to be as good as the one in front: of the way to the first guess. One
+// draft that held is no reason for a deep round.
+constexpr double kDoubt = 0.25;
+constexpr double kMemory = 0.85;  // of a round in the next one: about the last seven count
 
 }  // namespace
 
@@ -28,11 +31,17 @@ void Acceptance::record(int32_t n_drafted, int32_t n_accepted) {
   update();
 }
 
+void Acceptance::fade() {
+  constexpr double kFaded = 0.2;
+  for (size_t i = 0; i < tries_.size(); ++i) tries_[i] *= kFaded, hits_[i] *= kFaded;
+}
+
 void Acceptance::update() {
   double in_front = first_guess_;
   survival_[0] = 1;
   for (size_t i = 0; i < tries_.size(); ++i) {
-    in_front = (hits_[i] + kPriorRounds * in_front) / (tries_[i] + kPriorRounds);
+    const double guess = in_front + (i > 0 ? kDoubt * (first_guess_ - in_front) : 0);
+    in_front = (hits_[i] + kPriorRounds * guess) / (tries_[i] + kPriorRounds);
     survival_[i + 1] = survival_[i] * in_front;
   }
 }

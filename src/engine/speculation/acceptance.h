@@ -19,6 +19,8 @@ class Acceptance {
  public:
   // A round of n_drafted drafts of which the first n_accepted held.
   void record(int32_t n_drafted, int32_t n_accepted);
+  // What was seen lies long back: the next round tells more than all of it.
+  void fade();
   // Probability that the first n drafts all hold; falls with n. n in [0, kDraftsMax].
   double survival(int32_t n) const { return survival_[static_cast<size_t>(n)]; }
 

@@ -14,10 +14,12 @@ struct Plan {
   int64_t n_block_rows = 0;  // rows of the drafter
   double n_tokens = 0;       // expected, all streams
 
+  double ms(const PlainStep& plain, const DraftCosts& costs) const {
+    const double step = costs.step.estimate(plain.n_rows + n_drafts, plain.context);
+    return n_block_rows > 0 ? step + costs.draft.estimate(n_block_rows, plain.context) : step;
+  }
   double worth(const PlainStep& plain, const DraftCosts& costs) const {
-    double ms = costs.step.estimate(plain.n_rows + n_drafts, plain.context);
-    if (n_block_rows > 0) ms += costs.draft.estimate(n_block_rows, plain.context);
-    return n_tokens / ms;
+    return n_tokens / ms(plain, costs);
   }
   void add_draft(const DraftOption& option, int32_t depth) {
     n_drafts += 1;
@@ -70,11 +72,23 @@ void plan_depths(std::span<const DraftOption> options, const PlainStep& plain, i
   }
 }
 
-int32_t Probe::depth(int32_t planned, int32_t drafts_max) {
-  if (drafts_max == 0) return 0;
+int32_t depth_of_try(const DraftOption& option, const PlainStep& plain, const DraftCosts& costs) {
+  constexpr int32_t kDepthMax = 7;  // half a block tells most
+  Plan plan{.n_tokens = 1};
+  const double ms_max = 1.5 * plan.ms(plain, costs);
+  int32_t depth = std::min(1, option.drafts_max);
+  for (int32_t d = 1; d <= std::min(option.drafts_max, kDepthMax); ++d) {
+    plan.add_draft(option, d);
+    if (plan.ms(plain, costs) <= ms_max) depth = d;
+  }
+  return depth;
+}
+
+int32_t Probe::depth(int32_t planned, int32_t of_try) {
+  if (of_try == 0) return 0;
   if (is_first_) {
     is_first_ = false;
-    return std::max(planned, std::min(kFirstDepth, drafts_max));
+    return std::max(planned, of_try);
   }
   if (planned > 0) {
     wait_ = kFirstWait;
@@ -84,7 +98,7 @@ int32_t Probe::depth(int32_t planned, int32_t drafts_max) {
   if (++n_plain_ < wait_) return 0;
   n_plain_ = 0;
   wait_ = std::min(2 * wait_, kWaitMax);
-  return std::min(kDepth, drafts_max);
+  return of_try;
 }
 
 }  // namespace roost

@@ -42,15 +42,17 @@ void plan_depths(std::span<const DraftOption> options, const PlainStep& plain, i
 double worth_of(const DraftOption& option, int32_t depth, const PlainStep& plain,
                 const DraftCosts& costs);
 
-// Lets a stream whose drafts do not pay try again, seldomer each time that it was in vain.
+// Drafts of a try: as many as cost at most half a plain step more, and one where that is none.
+int32_t depth_of_try(const DraftOption& option, const PlainStep& plain, const DraftCosts& costs);
+
+// Lets a stream's first round be a try, and one whose drafts do not pay try again, seldomer each
+// time that it was in vain.
 class Probe {
  public:
-  // Drafts to bring in this step: the planned ones, or those of a probe when it is due.
-  int32_t depth(int32_t planned, int32_t drafts_max);
+  // Drafts to bring in this step: the planned ones, or those of a try when it is due.
+  int32_t depth(int32_t planned, int32_t of_try);
 
  private:
-  static constexpr int32_t kFirstDepth = 7;  // of a stream's first round: half a block tells most
-  static constexpr int32_t kDepth = 3;
   static constexpr int32_t kFirstWait = 16, kWaitMax = 512;
   bool is_first_ = true;
   int32_t wait_ = kFirstWait, n_plain_ = 0;

@@ -49,7 +49,10 @@ void Rounds::plan(std::span<RoundStream> streams, const PlainStep& plain, int64_
     s.source = options_[i].source;
     const auto most =
         static_cast<int32_t>(std::min<int64_t>(options_[i].drafts_max, depths_[i] + n_left));
-    s.n_drafts = s.probe.depth(depths_[i], most);
+    const int32_t of_try = std::min(depth_of_try(options_[i], plain, costs_), most);
+    s.n_drafts = s.probe.depth(depths_[i], of_try);
+    if (depths_[i] == 0 && s.n_drafts > 0)
+      (s.source == DraftSource::kCopy ? s.by_copy : s.by_drafter).fade();
     n_left -= s.n_drafts - depths_[i];
   }
   run_drafter(streams, plain, draft);
