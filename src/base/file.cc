@@ -90,7 +90,7 @@ void MappedFile::Unmap::operator()(const std::byte* data) const {
 
 Result<void> MappedFile::make_resident() const {
   const size_t n_bytes = bytes().size();
-  if (n_bytes == 0) return {};
+  if (n_bytes == 0 || !file_) return {};  // memory without a file is where it is
   auto* data = const_cast<std::byte*>(data_.get());
   // In place of the file's pages: whoever holds a pointer into them keeps it.
   if (::mmap(data, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,

@@ -48,7 +48,7 @@ class MappedFile {
   // Takes memory in place of the mapping, of huge pages where the system has them, and reads the
   // file into it: from then on no access faults, and nothing that happens to the file matters.
   // Pointers stay valid; nobody may read the bytes meanwhile. After a refusal (file.read) the bytes
-  // are lost.
+  // are lost. Memory without a file is left as it is.
   Result<void> make_resident() const;
 
  private:

@@ -110,5 +110,12 @@ TEST_F(FileTest, exists_as_a_regular_file_only) {
   EXPECT_TRUE(file_exists(make("a", "")));
 }
 
+TEST(File, memory_without_a_file_is_resident_as_it_is) {
+  const MappedFile memory = MappedFile::anonymous(10);
+  memory.anonymous_bytes()[9] = std::byte{7};
+  EXPECT_TRUE(memory.make_resident());
+  EXPECT_EQ(memory.bytes()[9], std::byte{7});
+}
+
 }  // namespace
 }  // namespace roost
