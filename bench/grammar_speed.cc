@@ -2,10 +2,9 @@
 // masks along replies, the first of each state apart from those that come again. CSV on stdout.
 //
 // The vocabulary is made here: as many tokens, lengths and kinds of pieces as such models have.
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <set>
 #include <string>
 #include <vector>
