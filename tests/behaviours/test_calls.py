@@ -126,7 +126,7 @@ def test_S47_many_tools_compile_quickly(dialect, alive):
     for n, text in ((60, AGENT_TEXT), (100, AGENT_TEXT), (200, AGENT_TEXT), (200, AGENT_TEXT), (200, "Other text.")):
         before = seconds_compiling(alive)
         assert status_and_leave(alive, dialect, tools=agent_tools(dialect, n, text), **fields) == 200
-        assert seconds_compiling(alive) - before < 0.5  # 0.1 on a machine that nobody else uses
+        assert seconds_compiling(alive) - before < 2  # the hard limit; milliseconds where nobody else computes
     short = [tool(dialect, f"tool_{i}", LOOK, description='a "b" \\ \n] %') for i in range(60)]
     reply = dialects.ask(alive, dialect, ["Hi"], tools=short, **fields, max_tokens=60)
     assert [name for name, _ in reply.calls if name.startswith("tool_")], reply
