@@ -31,7 +31,8 @@ enum class SnapshotKind : uint8_t {
 // a snapshot stands in it or below it: what no prompt can resume from is free at once.
 //
 // A key is what distinguishes tokens: the token id, and for a position of a picture a word of the
-// picture's digest. Engine thread only; allocates at construction only.
+// picture's digest, its sign bit set, as no token id has it. Engine thread only; allocates at
+// construction only.
 class PrefixTree {
  public:
   PrefixTree(int32_t n_pages, int32_t n_snapshots);

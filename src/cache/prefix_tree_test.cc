@@ -129,6 +129,31 @@ TEST(PrefixTree, salts_share_nothing) {
   EXPECT_EQ(hit_of(tree, keys, {1, 2}), 140);
 }
 
+// Equal ids around and below the pictures: their digests are all that differs.
+TEST(PrefixTree, prompts_share_nothing_behind_pictures_of_other_digests) {
+  const auto picture = [](std::string_view bytes) {
+    const Hash128 digest = xxh3_128(std::as_bytes(std::span(bytes)), 0);
+    Keys keys;
+    for (int32_t i = 0; i < 100; ++i) {
+      const uint64_t word = (i % 4 < 2 ? digest.low : digest.high) >> (i % 2 * 32);
+      keys.push_back(static_cast<int32_t>(static_cast<uint32_t>(word) | 0x8000'0000u));
+    }
+    return keys;
+  };
+  const auto prompt = [&](const Keys& first, const Keys& second) {
+    return joined(joined(joined(joined(keys_from(0, 70), first), keys_from(500, 10)), second),
+                  keys_from(600, 20));
+  };
+  const Keys cat = picture("a cat"), dog = picture("a dog");
+  PrefixTree tree(20, 10);
+  Writer(tree).run(prompt(cat, dog), {70, 170, 180, 280, 299});
+  tree.check_invariants();
+  EXPECT_EQ(hit_of(tree, prompt(cat, dog)), 299);
+  EXPECT_EQ(hit_of(tree, prompt(cat, cat)), 180);  // up to the second picture
+  EXPECT_EQ(hit_of(tree, prompt(dog, cat)), 70);   // swapped: up to the first
+  EXPECT_EQ(hit_of(tree, prompt(keys_from(5, 100), dog)), 70);
+}
+
 TEST(PrefixTree, what_is_known_reaches_further_than_the_last_state) {
   PrefixTree tree(20, 10);
   const Keys keys = keys_from(0, 300);

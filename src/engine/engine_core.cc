@@ -8,6 +8,14 @@ namespace roost {
 
 static_assert(kTreePageTokens == kPageTokens);
 
+namespace {
+
+// Published models of this family need more tokens in front of a row than StepCosts' unit to
+// double its cost.
+constexpr double kAttendedGuess = 1;
+
+}  // namespace
+
 CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
                          const std::vector<int32_t>& end_tokens, int64_t vocabulary) {
   CoreOptions core;
@@ -20,6 +28,7 @@ CoreOptions core_options(const EngineOptions& options, const MemoryPlan& plan,
   core.turn_token = options.turn_token;
   core.reserved_new_tokens = options.reserved_new_tokens;
   core.has_drafts = options.has_drafts;
+  core.attended_guess = kAttendedGuess;
   core.drawn_rows_max = drawn_rows_max(options);
   core.limits.step_rows_max = options.chunk_rows_max;
   core.limits.gap_ns_max = options.gap_ns_max;
@@ -35,6 +44,7 @@ EngineCore::EngineCore(CoreOptions options, StepRunner& runner, const Clock& clo
       clock_(clock),
       tree_(options_.n_pages, options_.n_snapshots),
       slots_(options_.streams_max),
+      costs_(options_.attended_guess),
       rounds_(options_.streams_max, options_.has_drafts ? runner.draft_rows_max() : 0,
               std::max<int64_t>(options_.drawn_rows_max, options_.streams_max), clock) {
   const auto n_streams = static_cast<size_t>(options_.streams_max);

@@ -28,6 +28,7 @@ struct CoreOptions {
   int32_t turn_token = -1;
   int64_t reserved_new_tokens = 2048;
   bool has_drafts = false;
+  double attended_guess = 0;   // of StepCosts
   int64_t drawn_rows_max = 0;  // rows of a step from which tokens are drawn
   SchedulerLimits limits;
   std::vector<int32_t> end_tokens;
@@ -107,6 +108,7 @@ class EngineCore {
   void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
   void push_rows(Sequence& s, int64_t n_rows, int64_t stored);
   void plan_drafts();
+  void note_cost();
   int32_t drafts_max(const Sequence& s) const;
   void commit_rows();
   void tell_progress();
@@ -129,6 +131,7 @@ class EngineCore {
   std::unique_ptr<PrefixDisk> disk_;  // null: the prefix tree ends with the process
   IdPool slots_;
   StepCosts costs_;
+  int64_t round_from_ns_ = 0;  // the last step's end, or when the first sequence came
   Rounds rounds_;
   std::vector<CopyMatch> matches_;  // by slot; none without drafts
   std::vector<RoundStream> round_streams_;

@@ -22,7 +22,6 @@ void EngineCore::step() {
   const int64_t from = clock_.now_ns();
   run_rows();
   const auto n_rows = static_cast<int64_t>(tokens_.size());
-  costs_.observe(n_rows, clock_.now_ns() - from);
   ++counts_.n_steps;
   counts_.step_rows.add(static_cast<double>(n_rows), kTokenBounds);
   counts_.n_prompt_tokens += static_cast<int64_t>(tokens_.size() - logit_rows_.size());
@@ -34,6 +33,16 @@ void EngineCore::step() {
   tell_progress();
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
+  note_cost();
+}
+
+// From step to step, as the streams feel it: states that are kept or restored and drafts as well.
+void EngineCore::note_cost() {
+  StepWork work;
+  for (const RowSpan& span : row_spans_) work = work.with(span.n_rows, span.first_index);
+  const int64_t now = clock_.now_ns();
+  costs_.observe(work, now - round_from_ns_);
+  round_from_ns_ = now;
 }
 
 void EngineCore::run_rows() {
@@ -50,7 +59,12 @@ void EngineCore::run_rows() {
 
 void EngineCore::build_step() {
   needs_.clear();
-  for (const auto& s : running_) needs_.push_back(s->need(s->n_computed));
+  for (const auto& s : running_) {
+    needs_.push_back(s->need(s->n_computed));
+    // Room for what a stream guesses grows with what it guessed last.
+    if (options_.has_drafts && needs_.back().is_decoding())
+      needs_.back().n_drafts = std::min(drafts_max(*s), 2 * s->drafts.n_drafts + 1);
+  }
   plan_step(needs_, options_.limits, costs_, chunks_);
   plan_drafts();
   tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
@@ -79,10 +93,14 @@ void EngineCore::plan_drafts() {
   if (!options_.has_drafts) return;
   round_streams_.clear();
   PlainStep plain;
-  int64_t n_drawn = 0;
+  int64_t n_drawn = 0, n_planned = 0;
+  bool has_prompt = false;
   for (const Chunk& chunk : chunks_) {
     Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
+    const SequenceNeed& need = needs_[static_cast<size_t>(chunk.sequence_idx)];
     plain.n_rows += chunk.n_rows;
+    n_planned += need.n_drafts;
+    has_prompt |= !need.is_decoding();
     n_drawn += s.n_computed + chunk.n_rows == s.n_tokens();
     if (s.n_tokens() - s.n_computed != 1 || s.n_generated() == 0) continue;
     plain.context = std::max(plain.context, s.n_tokens());
@@ -93,8 +111,9 @@ void EngineCore::plan_drafts() {
                               .page_table = s.pages.data(),
                               .sampling = s.request.sampling});
   }
-  const int64_t n_room =
+  int64_t n_room =
       std::min(options_.limits.step_rows_max - plain.n_rows, options_.drawn_rows_max - n_drawn);
+  if (has_prompt) n_room = std::min(n_room, n_planned);  // prompts were cut to fit beside these
   rounds_.plan(round_streams_, plain, std::max<int64_t>(n_room, 0),
                [this](std::span<const DraftBlock> blocks, std::span<int32_t> tokens) {
                  for (const SequencePtr& s : running_) {

@@ -34,31 +34,94 @@ SequenceNeed need(int64_t n_left, uint64_t arrival = 0) {
 
 using Rows = std::map<int32_t, int64_t>;
 
+int64_t ns_of(const StepCosts& c, int64_t n_rows) {
+  return c.ns({n_rows, 0});
+}
+
 TEST(StepCosts, lie_on_the_measured_points_and_on_lines_between_and_behind_them) {
   const StepCosts c = costs();
-  EXPECT_EQ(c.ns(1), 11'000'000);
-  EXPECT_EQ(c.ns(6), 16'000'000);
-  EXPECT_EQ(c.ns(16), 26'000'000);
-  EXPECT_EQ(c.ns(116), 126'000'000);
-  EXPECT_EQ(c.rows_within(126'999'999, 512), 116);
-  EXPECT_EQ(c.rows_within(1, 512), 0);
-  EXPECT_EQ(c.rows_within(1'000'000'000, 512), 512);
+  EXPECT_EQ(ns_of(c, 1), 11'000'000);
+  EXPECT_EQ(ns_of(c, 6), 16'000'000);
+  EXPECT_EQ(ns_of(c, 16), 26'000'000);
+  EXPECT_EQ(ns_of(c, 116), 126'000'000);
+  EXPECT_EQ(c.rows_within(126'999'999, {}, 0, 512), 116);
+  EXPECT_EQ(c.rows_within(126'999'999, {10, 0}, 0, 512), 106);
+  EXPECT_EQ(c.rows_within(1, {}, 0, 512), 0);
+  EXPECT_EQ(c.rows_within(1'000'000'000, {}, 0, 512), 512);
 }
 
 TEST(StepCosts, follow_what_is_observed) {
   StepCosts c = costs();
-  for (int i = 0; i < 40; ++i) c.observe(100, c.ns(16) + 84 * 3'000'000);
-  EXPECT_NEAR(static_cast<double>(c.ns(200)), 26e6 + 184 * 3e6, 1e4);
-  for (int i = 0; i < 40; ++i) c.observe(1, 50'000'000);
-  EXPECT_NEAR(static_cast<double>(c.ns(1)), 50e6, 1e4);
+  for (int i = 0; i < 40; ++i) c.observe({100, 0}, ns_of(c, 16) + 84 * 1'500'000);
+  EXPECT_NEAR(static_cast<double>(ns_of(c, 200)), 26e6 + 184 * 1.5e6, 1e4);
+  for (int i = 0; i < 40; ++i) c.observe({1, 0}, 50'000'000);
+  EXPECT_NEAR(static_cast<double>(ns_of(c, 1)), 50e6, 1e4);
+}
+
+// One row more than the table has, in a step that something else held up or that was quick.
+TEST(StepCosts, a_step_of_few_rows_says_little_about_a_row) {
+  for (const int64_t ns : {15'000'000, 45'000'000}) {
+    StepCosts c = costs();
+    for (int i = 0; i < 10; ++i) c.observe({100, 0}, 110'000'000);
+    for (int i = 0; i < 4; ++i) c.observe({17, 0}, ns);
+    EXPECT_NEAR(static_cast<double>(ns_of(c, 100)), 110e6, 25e6);
+  }
+}
+
+// 8 ms a step, 2 ms a row, and as much again for every 10,000 tokens in front of it.
+TEST(StepCosts, learn_what_the_tokens_in_front_of_a_row_cost) {
+  const auto truth = [](const StepWork& work) {
+    return 8'000'000 + 2'000'000 * work.n_rows + 200 * work.n_attended;
+  };
+  StepCosts c(1);
+  c.set(std::vector<StepCosts::Sample>{{1, 10'000'000}, {16, 40'000'000}});
+  for (int64_t at = 0, n = 1; at < 30'000; at += n) {
+    n = c.rows_within(250'000'000, {}, at, 512);
+    const StepWork work = StepWork().with(n, at);
+    EXPECT_NEAR(static_cast<double>(c.ns(work)), static_cast<double>(truth(work)), 75e6);
+    c.observe(work, truth(work));
+  }
+  for (const int64_t at : {0, 3'000, 30'000, 60'000}) {
+    const StepWork work = StepWork().with(40, at);
+    const double share = static_cast<double>(c.ns(work)) / static_cast<double>(truth(work));
+    EXPECT_GE(share, 0.95) << at;
+    EXPECT_LE(share, 1.2) << at;
+  }
+}
+
+TEST(StepCosts, are_taken_with_care_while_steps_are_late) {
+  StepCosts c = costs();
+  for (int i = 0; i < 40; ++i) c.observe({100, 0}, i % 4 == 0 ? 140'000'000 : 110'000'000);
+  // The next late one.
+  EXPECT_LE(c.with_care(250'000'000) / static_cast<double>(ns_of(c, 100)) * 140, 255);
+  for (int i = 0; i < 500; ++i) c.observe({100, 0}, 110'000'000);
+  EXPECT_GE(c.with_care(250'000'000), 230'000'000);
+}
+
+// Start and some steps were disturbed, so that no count but two rows seems to fit the bound: what
+// the quiet steps show lets the others be tried again.
+TEST(StepCosts, disturbed_costs_are_not_believed_for_ever) {
+  const auto truth = [](int64_t n) { return 10'000'000 + 1'000'000 * n; };
+  StepCosts c;
+  c.set(std::vector<StepCosts::Sample>{{1, 50'000'000}, {2, 240'000'000}, {16, 4'000'000'000}});
+  for (int i = 0; i < 10; ++i) c.observe({1, 0}, 5'000'000'000);
+  int64_t n = 1;
+  for (int i = 0; i < 100; ++i) {
+    n = std::max<int64_t>(c.rows_within(c.with_care(100'000'000), {}, 0, 512), 2);
+    c.observe({n, 0}, truth(n));
+    if (i % 20 == 10) c.observe({n, 0}, 5'000'000'000);
+  }
+  EXPECT_GE(n, 45);
+  EXPECT_LE(n, 95);
 }
 
 TEST(StepCosts, one_measurement_is_continued_and_noise_never_makes_more_rows_cheaper) {
   StepCosts c;
   c.set(std::vector<StepCosts::Sample>{{1, 8'000'000}});
-  EXPECT_EQ(c.ns(9), 16'000'000);
-  c.set(std::vector<StepCosts::Sample>{{1, 8'000'000}, {2, 7'000'000}, {4, 9'000'000}});
-  for (int64_t n = 2; n < 100; ++n) EXPECT_GE(c.ns(n), c.ns(n - 1)) << n;
+  EXPECT_EQ(ns_of(c, 9), 16'000'000);
+  StepCosts noisy;
+  noisy.set(std::vector<StepCosts::Sample>{{1, 8'000'000}, {2, 7'000'000}, {4, 9'000'000}});
+  for (int64_t n = 2; n < 100; ++n) EXPECT_GE(ns_of(noisy, n), ns_of(noisy, n - 1)) << n;
 }
 
 TEST(Scheduler, every_decoding_sequence_brings_its_row) {
@@ -73,7 +136,13 @@ TEST(Scheduler, a_lone_prompt_takes_the_whole_step) {
 TEST(Scheduler, prompts_beside_streams_keep_the_gap) {
   const Rows rows = plan({need(10'000), need(1)});
   EXPECT_EQ(rows.at(1), 1);
-  EXPECT_EQ(rows.at(0), 239);  // 250 ms hold 240 rows
+  EXPECT_EQ(rows.at(0), 206);  // 250 ms less what is unknown at first hold 207 rows
+}
+
+TEST(Scheduler, drafts_that_may_join_have_their_room) {
+  SequenceNeed stream = need(1);
+  stream.n_drafts = 7;
+  EXPECT_EQ(plan({need(10'000), stream}), (Rows{{0, 199}, {1, 1}}));
 }
 
 TEST(Scheduler, where_a_row_takes_longer_than_the_gap_a_prompt_still_goes_on) {
@@ -124,8 +193,8 @@ TEST(Scheduler, never_plans_more_rows_than_there_are_or_than_a_step_takes) {
     if (n_decoding > 0 && n_decoding < n_rows) {
       const StepCosts c = costs();
       const auto bound =
-          std::max({limits.gap_ns_max, c.ns(n_decoding) * 5 / 4, c.ns(n_decoding + 1)});
-      EXPECT_LE(c.ns(n_rows), bound);
+          std::max({limits.gap_ns_max, ns_of(c, n_decoding) * 5 / 4, ns_of(c, n_decoding + 1)});
+      EXPECT_LE(ns_of(c, n_rows), bound);
     }
   }
 }

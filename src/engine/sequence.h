@@ -106,6 +106,7 @@ struct Sequence final : RowHook {
   // As the planner sees it; computed: tokens whose rows need not run.
   SequenceNeed need(int64_t computed) const {
     return {.n_left = n_tokens() - computed,
+            .n_computed = computed,
             .is_background = is_background(),
             .n_overtaken = n_overtaken,
             .arrival = id};

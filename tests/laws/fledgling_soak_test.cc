@@ -43,7 +43,7 @@ struct Office {
     options.context_max = context_max;
     options.turn_token = kTurn;
     options.has_drafts = false;
-    options.n_threads = 1;
+    options.n_threads = is_full() ? 0 : 1;
     auto plan = plan_memory(*fledgling(), options, 0);
     ROOST_CHECK(bool(plan));
     plan->n_pages = n_pages;

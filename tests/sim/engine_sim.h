@@ -310,8 +310,9 @@ class EngineSim {
     const int64_t n_decoding = runner_->n_last_decoding();
     if (n_decoding > 0 && n_decoding < runner_->last_rows()) {
       const StepCosts& costs = core_->costs();
-      const int64_t bound = std::max({core_->options().limits.gap_ns_max,
-                                      costs.ns(n_decoding) * 5 / 4, costs.ns(n_decoding + 1)});
+      const int64_t bound =
+          std::max({core_->options().limits.gap_ns_max, costs.ns({n_decoding, 0}) * 5 / 4,
+                    costs.ns({n_decoding + 1, 0})});
       expect(runner_->last_ns() <= bound + bound / 50, "a stream waits longer than it may");
     }
   }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "base/check.h"
@@ -117,6 +118,8 @@ class FakeRunner final : public StepRunner {
 
   struct Costs {
     int64_t step_ns = 5'000'000, row_ns = 300'000;
+    int64_t attended_ns = 0;  // of each token in front of each row
+    double noise = 0;         // share by which a step may take longer, evenly
   };
   FakeRunner(int32_t n_pages, int32_t n_slots, int32_t n_snapshots, VirtualClock& clock,
              Costs costs)
@@ -130,7 +133,11 @@ class FakeRunner final : public StepRunner {
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
     last_rows_ = static_cast<int64_t>(rows.tokens.size());
-    last_ns_ = costs_.step_ns + costs_.row_ns * last_rows_;
+    int64_t n_attended = 0;
+    for (const RowSpan& span : rows.rows) n_attended += int64_t{span.n_rows} * span.first_index;
+    last_ns_ = costs_.step_ns + costs_.row_ns * last_rows_ + costs_.attended_ns * n_attended;
+    last_ns_ += static_cast<int64_t>(static_cast<double>(last_ns_) * costs_.noise *
+                                     std::uniform_real_distribution<>()(random_));
     clock_.advance(last_ns_);
     n_last_decoding_ = 0;
     std::vector<uint64_t> state_of_row(rows.tokens.size());
@@ -237,6 +244,7 @@ class FakeRunner final : public StepRunner {
   std::vector<uint64_t> snapshots_;
   VirtualClock& clock_;
   const Costs costs_;
+  std::mt19937_64 random_{1};
   Fault fault_ = Fault::kNone;
   int64_t last_rows_ = 0, last_ns_ = 0, n_last_decoding_ = 0;
 };
