@@ -8,7 +8,7 @@ import fnmatch
 import re
 import sys
 
-from source_files import ROOT, read_text, source_files
+from source_files import read_text, source_files
 
 CPP = (".h", ".cc", ".cu", ".cuh", ".mm", ".metal")
 SELF = "tools/check_tidy.py"
