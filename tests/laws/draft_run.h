@@ -49,7 +49,8 @@ inline std::vector<Prompt> prompts() {
 }
 
 // Every reading of it is a millisecond after the one before: a step costs the same whatever it
-// holds, so drafts always pay and blocks are as deep as acceptance allows.
+// holds, and more than its drafts (TestRunner::run), so drafts always pay and blocks are as deep as
+// acceptance allows.
 class TickingClock final : public Clock {
  public:
   int64_t now_ns() const override { return now_ += 1'000'000; }
@@ -65,6 +66,7 @@ class TestRunner : public RunnerAround {
   using RunnerAround::RunnerAround;
 
   void run(const StepRows& rows, std::span<int32_t> drawn) override {
+    if (clock_ != nullptr) clock_->now_ns();
     if (on_step_) on_step_();
     if (!leaks_rejected_) return RunnerAround::run(rows, drawn);
     std::vector<DeltaSpan> spans(rows.delta_rows.begin(), rows.delta_rows.end());
@@ -113,6 +115,7 @@ class TestRunner : public RunnerAround {
   }
   void leak_rejected_rows() { leaks_rejected_ = true; }
   void lose_replays() { loses_replays_ = true; }
+  void read_in_steps(const Clock& clock) { clock_ = &clock; }
   void on_step(std::function<void()> work) { on_step_ = std::move(work); }
   // What the drafter took in, by chunks and rounds; of a lone sequence also how many drafts its
   // rows began with.
@@ -124,6 +127,7 @@ class TestRunner : public RunnerAround {
  private:
   OwnDrafts own_drafts_;
   bool has_own_drafts_ = false, leaks_rejected_ = false, loses_replays_ = false;
+  const Clock* clock_ = nullptr;
   std::function<void()> on_step_;
   std::vector<Absorbed> absorbed_;
   int32_t n_drafted_ = 0, last_saved_ = 0;
@@ -159,6 +163,7 @@ class CoreRun {
     if (has_drafter) options_.drafter = fledgling_drafter();
     plan_ = plan_memory(*weights_, options_, 0).value();
     runner_ = std::make_unique<TestRunner>(make_model_runner(weights_, options_, plan_));
+    runner_->read_in_steps(clock_);
   }
 
   TestRunner& runner() { return *runner_; }
