@@ -28,6 +28,16 @@ HWY_INLINE V32 multiply_pairs_add(D32 d32, V16 a, V16 b, V32 sum) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+// sum[l] + Σ_j a[4l + j]·b[4l + j] for j < 4, bytes without sign times bytes with sign, exact while
+// it fits 32 bits. One instruction here; elsewhere products of 16 bits are quicker.
+template <class VU8, class V8, class V32>
+HWY_INLINE V32 multiply_quads_add(VU8 a, V8 b, V32 sum) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "vm"(b.raw));
+  return sum;
+}
+#endif
+
 // bf16 bits to f32, any alignment.
 template <class DF>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<DF> load_bf16(DF df, const uint8_t* bytes) {

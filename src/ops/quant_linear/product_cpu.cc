@@ -1,11 +1,11 @@
 // Kernels of product_cpu.h, one source for every instruction set.
 //
-// Affine: a vector of packed codes is masked into c vectors of 16-bit integers, multiplied in pairs
-// with the integers of up to eight rows and summed exactly in 32 bits; each such sum becomes f32
-// and is accumulated with its group's scale by one fused multiply-add per lane. Biases multiply the
-// rows' group sums. All integer work is exact, so the only order that matters is that of the f32
-// accumulators: vectors ascending, then the biases of that run of groups; the same for any number
-// of rows.
+// Affine: a vector of packed codes is masked into c vectors of 16-bit integers (or bytes, where
+// they multiply in one instruction), multiplied with the integers of up to eight rows and summed
+// exactly in 32 bits; each such sum becomes f32 and is accumulated with its group's scale by one
+// fused multiply-add per lane. Biases multiply the rows' group sums. All integer work is exact, so
+// the only order that matters is that of the f32 accumulators: vectors ascending, then the biases
+// of that run of groups; the same for any number of rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/quant_linear/product_cpu.cc"
 #include <hwy/foreach_target.h>
@@ -19,18 +19,14 @@
 #include "ops/quant_linear/accumulators.h"
 #include "ops/quant_linear/expand_codes.h"
 #include "ops/quant_linear/product_cpu.h"
+#include "ops/quant_linear/unpacked_codes.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace roost {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 using DF = hn::ScalableTag<float>;
-using DI32 = hn::ScalableTag<int32_t>;
-using DI16 = hn::ScalableTag<int16_t>;
-using DU16 = hn::ScalableTag<uint16_t>;
 using LaneIndices = decltype(hn::SetTableIndices(DF(), static_cast<const int32_t*>(nullptr)));
 
 // Vectors that a lambda takes or gives must stay in registers.
@@ -75,77 +71,18 @@ HWY_INLINE hn::Vec<D> load_all_factors(D df, const uint8_t* factors, bool is_bf1
 HWY_INLINE hn::Vec<DF> load_factors(const uint8_t* factors, bool is_bf16, size_t n_groups) {
   const DF df;
   if (HWY_LIKELY(n_groups == lanes())) return load_all_factors(df, factors, is_bf16);
-  if (n_groups == lanes() / 2) {
-    return hn::ZeroExtendVector(df, load_all_factors(hn::Half<DF>(), factors, is_bf16));
+  const hn::Half<DF> half;
+  if (n_groups == lanes() / 2)
+    return hn::ZeroExtendVector(df, load_all_factors(half, factors, is_bf16));
+  if (n_groups == lanes() / 4) {
+    const hn::Half<decltype(half)> quarter;
+    return hn::ZeroExtendVector(
+        df, hn::ZeroExtendVector(half, load_all_factors(quarter, factors, is_bf16)));
   }
   alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
   std::memcpy(padded, factors, n_groups * (is_bf16 ? 2 : 4));
   return load_all_factors(df, padded, is_bf16);
 }
-
-// kC codes in each 16-bit lane, lowest first.
-template <int kC, int kSub>
-HWY_INLINE hn::Vec<DI16> sub_vector(hn::Vec<DU16> packed) {
-  constexpr int kBits = 16 / kC;
-  const DU16 du16;
-  const DI16 di16;
-  if constexpr (kC == 1) return hn::BitCast(di16, packed);
-  if constexpr (kSub == kC - 1) return hn::BitCast(di16, hn::ShiftRight<16 - kBits>(packed));
-  const auto mask = hn::Set(du16, static_cast<uint16_t>((1u << kBits) - 1u));
-  if constexpr (kSub == 0) return hn::BitCast(di16, hn::And(packed, mask));
-  return hn::BitCast(di16, hn::And(hn::ShiftRight<kSub * kBits>(packed), mask));
-}
-
-// The codes of one vector, unpacked once for all rows.
-template <int kC>
-struct Unpacked {
-  hn::Vec<DI16> w0, w1, w2, w3;
-
-  HWY_INLINE explicit Unpacked(const uint8_t* codes) {
-    const auto packed = hn::LoadU(DU16(), reinterpret_cast<const uint16_t*>(codes));
-    w0 = sub_vector<kC, 0>(packed);
-    w1 = sub_vector<kC, kC >= 2 ? 1 : 0>(packed);
-    w2 = sub_vector<kC, kC >= 4 ? 2 : 0>(packed);
-    w3 = sub_vector<kC, kC >= 4 ? 3 : 0>(packed);
-  }
-
-  HWY_INLINE hn::Vec<DI32> integer_sum(const int16_t* HWY_RESTRICT x) const {
-    const DI16 di16;
-    const DI32 di32;
-    const size_t n = hn::Lanes(di16);
-    auto sum = multiply_pairs_add(di32, w0, hn::LoadU(di16, x), hn::Zero(di32));
-    if constexpr (kC >= 2) sum = multiply_pairs_add(di32, w1, hn::LoadU(di16, x + n), sum);
-    if constexpr (kC >= 4) {
-      sum = multiply_pairs_add(di32, w2, hn::LoadU(di16, x + 2 * n), sum);
-      sum = multiply_pairs_add(di32, w3, hn::LoadU(di16, x + 3 * n), sum);
-    }
-    return sum;
-  }
-};
-
-// Two-bit codes would fill eight vectors: they are unpacked as they are used.
-template <>
-struct Unpacked<8> {
-  hn::Vec<DU16> packed;
-
-  HWY_INLINE explicit Unpacked(const uint8_t* codes)
-      : packed(hn::LoadU(DU16(), reinterpret_cast<const uint16_t*>(codes))) {}
-
-  HWY_INLINE hn::Vec<DI32> integer_sum(const int16_t* HWY_RESTRICT x) const {
-    const DI16 di16;
-    const DI32 di32;
-    const size_t n = hn::Lanes(di16);
-    auto sum =
-        multiply_pairs_add(di32, sub_vector<8, 0>(packed), hn::LoadU(di16, x), hn::Zero(di32));
-    sum = multiply_pairs_add(di32, sub_vector<8, 1>(packed), hn::LoadU(di16, x + n), sum);
-    sum = multiply_pairs_add(di32, sub_vector<8, 2>(packed), hn::LoadU(di16, x + 2 * n), sum);
-    sum = multiply_pairs_add(di32, sub_vector<8, 3>(packed), hn::LoadU(di16, x + 3 * n), sum);
-    sum = multiply_pairs_add(di32, sub_vector<8, 4>(packed), hn::LoadU(di16, x + 4 * n), sum);
-    sum = multiply_pairs_add(di32, sub_vector<8, 5>(packed), hn::LoadU(di16, x + 5 * n), sum);
-    sum = multiply_pairs_add(di32, sub_vector<8, 6>(packed), hn::LoadU(di16, x + 6 * n), sum);
-    return multiply_pairs_add(di32, sub_vector<8, 7>(packed), hn::LoadU(di16, x + 7 * n), sum);
-  }
-};
 
 // Which group of a run each lane of its j-th vector belongs to.
 struct LaneGroups {

@@ -15,8 +15,10 @@ namespace roost {
 // Affine weights (rule kAligned16): 16-bit integers, zero-padded to `stride` values a row, permuted
 // so that codes need no shuffling: in each vector of c·L codes (L 16-bit lanes, c codes packed in
 // 16 bits), sub-vector s holds the inputs of codes s, c + s, 2c + s, …; widths that do not divide
-// 16 bits are expanded to one code in 16 bits (c = 1). With them the sum of each group and the
-// scale of the row. Plain weights (rule kExact): f32, zero-padded.
+// 16 bits are expanded to one code in 16 bits (c = 1). Where bytes are multiplied by one
+// instruction the four sub-vectors of 4-bit codes are bytes instead: the upper ones of the even and
+// of the odd inputs, then the lower ones of both. With them the sum of each group and the scale of
+// the row. Plain weights (rule kExact): f32, zero-padded.
 struct ProductRows {
   int codes_per_lane = 0;  // c; 0: plain f32 rows
   int group = 0;

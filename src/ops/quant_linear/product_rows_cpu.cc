@@ -90,6 +90,31 @@ void permute_row(int16_t* values, int64_t n) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+// The same for four-bit codes, as bytes: of each run of four vectors the upper bytes of the even
+// integers, those of the odd ones, then the lower bytes of both.
+void split_row(int16_t* values, int64_t n) {
+  const hn::ScalableTag<int16_t> di16;
+  const hn::ScalableTag<uint8_t> du8;
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(di16));
+  for (int64_t at = 0; at < n; at += n_lanes * 4) {
+    int16_t* run = values + at;
+    hn::Vec<decltype(di16)> even0, odd0, even1, odd1;
+    hn::LoadInterleaved2(di16, run, even0, odd0);
+    hn::LoadInterleaved2(di16, run + 2 * n_lanes, even1, odd1);
+    const auto store = [&](int64_t vector, auto bytes) HWY_ATTR {
+      hn::StoreU(hn::BitCast(di16, bytes), di16, run + vector * n_lanes);
+    };
+    const auto e0 = hn::BitCast(du8, even0), e1 = hn::BitCast(du8, even1);
+    const auto o0 = hn::BitCast(du8, odd0), o1 = hn::BitCast(du8, odd1);
+    store(0, hn::ConcatOdd(du8, e1, e0));
+    store(1, hn::ConcatOdd(du8, o1, o0));
+    store(2, hn::ConcatEven(du8, e1, e0));
+    store(3, hn::ConcatEven(du8, o1, o0));
+  }
+}
+#endif
+
 // Rounds one row to 16-bit integers in the kernels' order.
 void fill_affine_row(const uint16_t* x, const ProductRows& rows, int64_t row) {
   int16_t* values = rows.values + row * rows.stride;
@@ -117,7 +142,11 @@ void fill_affine_row(const uint16_t* x, const ProductRows& rows, int64_t row) {
     case 8:
       return permute_row<8>(values, rows.n_in);
     case 4:
+#if HWY_TARGET == HWY_AVX3_DL
+      return split_row(values, rows.n_in);
+#else
       return permute_row<4>(values, rows.n_in);
+#endif
     case 2:
       return permute_row<2>(values, rows.n_in);
     default:
