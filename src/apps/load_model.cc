@@ -135,10 +135,10 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
     log(LogLevel::kWarning, "generation_config_ignored", {{"field", field}});
   steps.done("config", fmt::format("{} layers", out.config.n_layers));
 
-  ROOST_TRY(const json::Value tokenizer,
-            read_json(folder + "/tokenizer.json", limits::kTokenizerBytesMax));
+  const std::string tokenizer_path = folder + "/tokenizer.json";
   ROOST_TRY(const std::string tokenizer_text,
-            read_file(folder + "/tokenizer.json", limits::kTokenizerBytesMax));
+            read_file(tokenizer_path, limits::kTokenizerBytesMax));
+  ROOST_TRY(const json::Value tokenizer, json_of_file(tokenizer_path, tokenizer_text));
   model.tokenizer_sha256 = sha256_hex(std::as_bytes(std::span(tokenizer_text)));
   ROOST_TRY(const json::Value tokenizer_config,
             read_optional_json(folder + "/tokenizer_config.json", limits::kConfigBytesMax));

@@ -29,11 +29,15 @@ std::optional<std::string> synthetic_shape_of(const std::string& model) {
   return model.substr(kPrefix.size());
 }
 
-Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
-  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
+Result<json::Value> json_of_file(const std::string& path, const std::string& text) {
   Result<json::Value> value = json::parse(text);
   if (value) return value;
   return Error{value.error().refusal, path + ": " + value.error().detail};
+}
+
+Result<json::Value> read_json(const std::string& path, size_t n_bytes_max) {
+  ROOST_TRY(const std::string text, read_file(path, n_bytes_max));
+  return json_of_file(path, text);
 }
 
 Result<LoadedWeights> load_model_weights(const std::string& model, int64_t n_layers,

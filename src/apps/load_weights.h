@@ -19,6 +19,8 @@ struct LoadedWeights {
 
 // One JSON document of a file; refusals name it.
 Result<json::Value> read_json(const std::string& path, size_t n_bytes_max);
+// The same of a file whose text is read already.
+Result<json::Value> json_of_file(const std::string& path, const std::string& text);
 
 // SHAPE of a model that is named synth:SHAPE; nothing for a folder.
 std::optional<std::string> synthetic_shape_of(const std::string& model);
