@@ -62,7 +62,7 @@ class EngineCore {
   bool has_running() const { return !running_.empty(); }
   void admit();    // endings that are due, then whoever can start
   void step();     // one forward call for those that run, if any
-  void end_all();  // everything ends with kCancelled
+  void end_all();  // everything ends: with device.lost if that is why, else with kCancelled
 
   const CoreOptions& options() const { return options_; }
   size_t n_queued() const;  // not admitted yet

@@ -82,4 +82,4 @@ def test_run_plans_its_memory_as_asked(program):
 
     assert n_pages("int8") > 1.2 * n_pages("bf16")
     refused = subprocess.run([*command, "--kv", "fp4"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "flag.value" in refused.stderr
+    assert refused.returncode == 2 and "flag.value" in refused.stderr

@@ -197,8 +197,9 @@ Case make_case(int64_t n_heads, int64_t kv_heads, int64_t dim, Fill fill, std::v
   return c;
 }
 
-// The case with codes of its pages, which then hold what the codes stand for.
-Case coded(Case c) {
+// The case with codes of its pages, which then hold what the codes stand for. A card has no kernel
+// for codes.
+[[maybe_unused]] Case coded(Case c) {
   const auto n_slots = c.k_pages.size() / static_cast<size_t>(c.dim);
   const auto dim = static_cast<size_t>(c.dim);
   c.name += ", codes";
