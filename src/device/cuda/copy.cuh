@@ -45,12 +45,4 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Asks for bytes that are read later, into the cache that all multiprocessors share. Both numbers
-// are multiples of 16.
-__device__ __forceinline__ void prefetch(const void* from, uint32_t n_bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n_bytes) : "memory");
-#endif
-}
-
 }  // namespace roost::cuda

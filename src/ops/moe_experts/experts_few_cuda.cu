@@ -101,14 +101,11 @@ __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* u
     const ActivationCores cores{reinterpret_cast<uint8_t*>(&ring + 1),
                                 min(kRowsTogether, rows.n - first)};
     constexpr bool kIsPair = kMode == BrickMode::kPair;
-    const uint8_t* tile_bricks =
-        kIsPair ? (warp < 2 ? bricks : up) + tile / 2 * bytes_across : bricks + tile * bytes_across;
-    const int part = kIsPair ? tile % 2 * 2 + warp % 2 : warp;
-    Chain chain(ring, tile_bricks, n_across, part);
-    if (waits) {
-      Chain::prefetch_rest(tile_bricks, n_across, part);
-      wait_for_inputs();
-    }
+    Chain chain(
+        ring,
+        kIsPair ? (warp < 2 ? bricks : up) + tile / 2 * bytes_across : bricks + tile * bytes_across,
+        n_across, kIsPair ? tile % 2 * 2 + warp % 2 : warp);
+    if (waits) wait_for_inputs();
     waits = false;
     __syncthreads();  // the rows before have been multiplied
     load_cores(cores, n_across, [&](int token) { return row_of(rows.places[first + token]); });

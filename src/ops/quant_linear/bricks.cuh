@@ -153,16 +153,6 @@ class BrickChain {
     for (int j = 0; j < kDepth; ++j) ask_and_turn();
   }
 
-  // While the rows are not there: asks for the bricks that the ring has no place for, a quarter of
-  // them for each part.
-  static __device__ __forceinline__ void prefetch_rest(const uint8_t* bricks, int n, int part) {
-    const int n_rest = n - kDepth;
-    const int first = n_rest * part / 4, end = n_rest * (part + 1) / 4;
-    if (threadIdx.x % 32 != 0 || first >= end) return;
-    prefetch(bricks + (kDepth + first) * brick_bytes_of(kBits),
-             uint32_t(end - first) * uint32_t(brick_bytes_of(kBits)));
-  }
-
   // sums = weights · activations. in_quarters: (P0 + P1) + (P2 + P3) over the quarters of the
   // bricks, else a chain; a chain has an even number of bricks. The loop is short: a step of few
   // rows runs it from a cold instruction cache.

@@ -89,10 +89,8 @@ __global__ void __launch_bounds__(kGroups * 128) sm90_bricks_linear_rows(RowsCal
     const uint8_t* bricks = (is_up ? part.up : part.bricks) +
                             (kMode == BrickMode::kPair ? at / 2 : at) * bytes_across +
                             quarter * n * brick_bytes_of(kBits);
-    const int rows_of_brick = kMode == BrickMode::kPair ? int(at % 2) * 2 + warp % 2 : warp;
-    Chain chain(ring, bricks, n, rows_of_brick);
+    Chain chain(ring, bricks, n, kMode == BrickMode::kPair ? int(at % 2) * 2 + warp % 2 : warp);
     if (!is_loaded) {
-      Chain::prefetch_rest(bricks, n, rows_of_brick);
       wait_for_inputs();
       load_cores(cores, n, [&](int token) {
         return call.x + (int64_t(token) * call.n_across + quarter * n) * kBrickInputs;
