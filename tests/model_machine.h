@@ -47,9 +47,10 @@ inline std::shared_ptr<const ModelWeights> placed(
   ROOST_CHECK(uploaded);
   return found = std::make_shared<const ModelWeights>(std::move(uploaded).value());
 }
-inline std::shared_ptr<const DrafterWeights> placed(DrafterWeights weights) {
+inline std::shared_ptr<const DrafterWeights> placed(
+    const std::shared_ptr<const DrafterWeights>& weights) {
   CardWeights taker(card(), nullptr);
-  auto uploaded = upload_drafter(weights, taker);
+  auto uploaded = upload_drafter(*weights, taker);
   ROOST_CHECK(uploaded);
   return std::make_shared<const DrafterWeights>(std::move(uploaded).value());
 }
@@ -73,8 +74,8 @@ class ModelMachine {
 inline std::shared_ptr<const ModelWeights> placed(std::shared_ptr<const ModelWeights> weights) {
   return weights;
 }
-inline std::shared_ptr<const DrafterWeights> placed(DrafterWeights weights) {
-  return std::make_shared<const DrafterWeights>(std::move(weights));
+inline std::shared_ptr<const DrafterWeights> placed(std::shared_ptr<const DrafterWeights> weights) {
+  return weights;
 }
 
 #endif

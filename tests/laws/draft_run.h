@@ -17,14 +17,23 @@ namespace roost::testing {
 
 using Tokens = std::vector<int32_t>;
 
+// Fledgling and its drafter where host_device() reads them, and where engines do.
+inline const std::shared_ptr<const ModelWeights>& target_on_host() {
+  static const auto weights = load_model(ROOST_SOURCE_DIR "/models/fledgling");
+  return weights;
+}
 inline const std::shared_ptr<const ModelWeights>& target() {
-  static const auto weights = placed(load_model(ROOST_SOURCE_DIR "/models/fledgling"));
+  static const auto weights = placed(target_on_host());
   return weights;
 }
 
+inline const std::shared_ptr<const DrafterWeights>& drafter_on_host() {
+  static const auto weights = std::make_shared<const DrafterWeights>(
+      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target_on_host()).value());
+  return weights;
+}
 inline const std::shared_ptr<const DrafterWeights>& fledgling_drafter() {
-  static const auto weights =
-      placed(load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target()).value());
+  static const auto weights = placed(drafter_on_host());
   return weights;
 }
 
