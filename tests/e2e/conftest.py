@@ -17,6 +17,11 @@ def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where it runs the model: cpu or cuda")
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "host_only: has nothing to do with a device, or needs kernels that cards do not have")
+
+
 class Server:
     """A running server; `url` is what its address line says."""
 

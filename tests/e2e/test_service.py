@@ -143,6 +143,7 @@ def lint(page):
     return [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
 
 
+@pytest.mark.host_only
 def test_promtool_finds_nothing_but_the_colon_of_the_compatible_names(program, server):
     assert ask(server.url, "/v1/chat/completions", {**CHAT, "response_format": {"type": "json_object"},
                                                    "max_tokens": 20})[0] == 200

@@ -15,6 +15,9 @@ constexpr int kTokensMax = 16;    // with more, weights are better kept in share
 constexpr int kRowsTogether = 8;  // of a product
 constexpr int kThreads = 128;     // four units a block
 constexpr int kWarps = kThreads / 32;
+
+template <int kBits>
+using FewChain = BrickChain<kBits, kBits == 4 ? 8 : 6>;
 constexpr int64_t kCoresBytesMax = int64_t{96} << 10;
 
 struct FewCall {
@@ -95,7 +98,7 @@ template <int kBits, BrickMode kMode, class RowOf, class Store>
 __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* up, int n_across,
                                          int tile, const FewRows& rows, bool waits,
                                          const RowOf& row_of, const Store& store) {
-  using Chain = BrickChain<kBits>;
+  using Chain = FewChain<kBits>;
   constexpr bool kIsPair = kMode == BrickMode::kPair;
   extern __shared__ uint4 dynamic_shared[];
   uint8_t* rings = reinterpret_cast<uint8_t*>(dynamic_shared);
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) sm90_experts_few_down(FewCall c) {
 
 template <int kBits>
 size_t shared_bytes(const FewCall& call, int64_t n_in) {
-  return size_t{kWarps} * BrickChain<kBits>::kRingBytes +
+  return size_t{kWarps} * FewChain<kBits>::kRingBytes +
          cores_bytes(std::min(call.n_rows, kRowsTogether), n_in);
 }
 

@@ -128,11 +128,14 @@ __device__ __forceinline__ void wait_for_cores() {
 
 // A warp's way through bricks that follow each other, two at a time. Weights come through a ring in
 // shared memory, where a thread reads only what it copied itself: copies end in order, so waiting
-// for one leaves those behind it on their way.
-template <int kBits>
+// for one leaves those behind it on their way. kDepth: how many, at least 4.
+template <int kBits, int kDepth>
 class BrickChain {
+  static constexpr int kCodesBytes = 128 * kBits;  // of a warp and a brick, as the next
+  static constexpr int kPairsBytes = 256;
+
  public:
-  static constexpr int kRingBytes = kBits == 4 ? 6144 : 7680;  // of a warp
+  static constexpr int kRingBytes = kDepth * (kCodesBytes + kPairsBytes);  // of a warp
 
   // Asks for the first bricks of n. unit: which 16 rows of a brick are the warp's, 0..3.
   __device__ __forceinline__ BrickChain(uint8_t* ring, const uint8_t* bricks, int n, int unit)
@@ -185,10 +188,7 @@ class BrickChain {
   }
 
  private:
-  static constexpr int kDepth = kBits == 4 ? 8 : 6;  // bricks on their way
-  static constexpr int kCodesBytes = 128 * kBits;    // of a warp and a brick, as the next
-  static constexpr int kPairsBytes = 256;
-  static_assert(kRingBytes == kDepth * (kCodesBytes + kPairsBytes));
+  static_assert(kDepth % 2 == 0 && kDepth >= 4);
 
   // Of one brick: a thread's weights, and both halves of the inputs for each 8 rows.
   template <int kColumns>

@@ -15,7 +15,7 @@ constexpr int64_t kRowsMax = 16;  // with more, weights are better kept in share
 constexpr size_t kCoresBytesMax = size_t{160} << 10;
 constexpr size_t kSharedBytesMax = size_t{224} << 10;  // of a block
 constexpr int kQuarterBlocks = 4;
-constexpr int kWarpsMin = 4, kWarpsMax = 16;  // of a block: fewer take long to load activations
+constexpr int kWarpsMin = 4, kWarpsMax = 20;  // of a block: fewer take long to load activations
 
 struct RowsPart {
   const uint8_t *bricks, *up;
@@ -67,10 +67,10 @@ __device__ __forceinline__ void join_cluster(float* place, const float (&sums)[k
   cluster_barrier();  // all have read
 }
 
-template <int kBits, int kColumns, BrickMode kMode>
+template <int kBits, int kDepth, int kColumns, BrickMode kMode>
 __global__ void __launch_bounds__(kWarpsMax * 32) sm90_bricks_linear_rows(RowsCall call) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  using Chain = BrickChain<kBits>;
+  using Chain = BrickChain<kBits, kDepth>;
   constexpr int kBlocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
   constexpr int kWarps = kMode == BrickMode::kPair ? 2 : 1;  // of a unit
   extern __shared__ uint4 dynamic_shared[];
@@ -123,26 +123,55 @@ __global__ void __launch_bounds__(kWarpsMax * 32) sm90_bricks_linear_rows(RowsCa
 #endif
 }
 
-// As many units a block as give every multiprocessor one block, so that activations are loaded once
-// for all of them; where that are too many, blocks go on to further ones.
-template <int kBits, int kColumns, BrickMode kMode>
-void launch(RowsCall call, CudaContext& context) {
+// Blocks that a card runs at once when each has a multiprocessor: clusters of four do not fill its
+// parts.
+int64_t n_places(int cluster_blocks) {
+  const int n = n_multiprocessors();
+  return std::max(cluster_blocks == 1 ? n : n * 7 / 8 / cluster_blocks, 1);
+}
+
+template <int kBits, int kDepth, int kColumns, BrickMode kMode>
+void launch(const RowsCall& call, size_t cores, CudaContext& context) {
   constexpr int kBlocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
   constexpr int kWarps = kMode == BrickMode::kPair ? 2 : 1;
-  const auto kernel = sm90_bricks_linear_rows<kBits, kColumns, kMode>;
-  const size_t cores = cores_bytes(call.n_rows, int64_t(call.n_across / kBlocks) * kBrickInputs);
-  const size_t ring_bytes = BrickChain<kBits>::kRingBytes;
-  const auto n_fit = static_cast<int64_t>((kSharedBytesMax - cores) / ring_bytes);
-  const int64_t n_wanted = (call.n_units * kBlocks + n_multiprocessors() - 1) / n_multiprocessors();
-  call.block_units = static_cast<int>(
-      std::clamp<int64_t>(n_wanted, 1, std::min<int64_t>(kWarpsMax, n_fit) / kWarps));
+  const auto kernel = sm90_bricks_linear_rows<kBits, kDepth, kColumns, kMode>;
   const int n_warps = std::max(call.block_units * kWarps, kWarpsMin);
-  const size_t n_bytes = static_cast<size_t>(n_warps) * ring_bytes + cores;
+  const size_t n_bytes = size_t(n_warps) * BrickChain<kBits, kDepth>::kRingBytes + cores;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(n_bytes)));
   const int64_t n_items = (call.n_units + call.block_units - 1) / call.block_units;
   launch_clusters(context, kernel, kBlocks * grid_of(context, n_items), 32 * n_warps, n_bytes,
                   kBlocks, call);
+}
+
+// As many units a block as give every multiprocessor one block, so that activations are loaded once
+// for all of them; where those do not fit, several blocks with as many each. Many warps need less
+// of a ring to keep the memory busy.
+template <int kBits, int kColumns, BrickMode kMode>
+void launch(RowsCall call, CudaContext& context) {
+  constexpr int kBlocks = kMode == BrickMode::kQuarters ? kQuarterBlocks : 1;
+  constexpr int kWarps = kMode == BrickMode::kPair ? 2 : 1;
+  constexpr int kDeep = kBits == 4 ? 8 : 6, kShallow = 4;
+  const size_t cores = cores_bytes(call.n_rows, int64_t(call.n_across / kBlocks) * kBrickInputs);
+  const auto n_fit = [&](size_t ring_bytes) {
+    const auto n = static_cast<int64_t>((kSharedBytesMax - cores) / ring_bytes);
+    return std::min<int64_t>(n, kWarpsMax) / kWarps;
+  };
+  const int64_t n_wanted = (call.n_units + n_places(kBlocks) - 1) / n_places(kBlocks);
+  const auto divide = [&](int64_t n_max) {
+    const int64_t n_blocks = (n_wanted + n_max - 1) / n_max;
+    call.block_units = static_cast<int>((n_wanted + n_blocks - 1) / n_blocks);
+  };
+  const int64_t n_deep = n_fit(BrickChain<kBits, kDeep>::kRingBytes);
+  if constexpr (kColumns == 2) {
+    const int64_t n_shallow = n_fit(BrickChain<kBits, kShallow>::kRingBytes);
+    if (n_wanted > n_deep && n_shallow > n_deep) {
+      divide(n_shallow);
+      return launch<kBits, kShallow, kColumns, kMode>(call, cores, context);
+    }
+  }
+  divide(n_deep);
+  launch<kBits, kDeep, kColumns, kMode>(call, cores, context);
 }
 
 template <int kBits, BrickMode kMode>
