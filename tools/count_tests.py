@@ -3,6 +3,7 @@
 
   ctest*.xml          JUnit of ctest: one entry a program
   gtest*/PROGRAM.xml  GoogleTest's own report: the tests of such a program
+  gtest*.xml          the same of a program that was run by itself
   pytest*.xml         JUnit of pytest
   *.counts            lines "N passed, N failed[, N skipped]" of other programs
 Prints "PASSED FAILED SKIPPED".
@@ -52,7 +53,7 @@ def count(folder):
             # A program that reported and then crashed.
             if status == "failed" and "failed" not in statuses:
                 add("failed")
-    for report in sorted(folder.glob("pytest*.xml")):
+    for report in sorted([*folder.glob("gtest*.xml"), *folder.glob("pytest*.xml")]):
         for _, status in junit_cases(report):
             add(status)
     for report in sorted(folder.glob("*.counts")):

@@ -10,7 +10,7 @@ using namespace cuda;
 constexpr int kThreads = 512;
 constexpr int kRun = 8;    // neighbouring elements of a thread, 16 bytes
 constexpr int kKept = 2;   // runs that a thread keeps from the sum to the norm
-constexpr int kSlots = 8;  // experts whose runs a thread has on their way together
+constexpr int kSlots = 4;  // experts whose runs a thread has on their way together
 
 struct alignas(16) Run {
   uint16_t v[kRun];
@@ -71,10 +71,9 @@ __device__ __forceinline__ void expert_sums(const Addend& a, int64_t t, int64_t 
     }
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      if (begin + s >= n) break;
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        if (quarters[s] != q) continue;
+        if (begin + s >= n || quarters[s] != q) continue;
 #pragma unroll
         for (int i = 0; i < kRun; ++i)
           quarter[q][i] = fmaf(weights[s], f32_of(values[s].v[i]), quarter[q][i]);
@@ -183,24 +182,45 @@ __device__ __forceinline__ Run add_to_run(const AddCall& c, int64_t t, int64_t f
   return run;
 }
 
-// A thread reads again only what it wrote itself. Without experts the kernel is short, which
-// counts: a step of few rows runs it from a cold instruction cache.
+// A row's runs with what is added to them, the first kKept of the thread in registers; Σ of
+// squares.
+template <bool kHasExperts>
+__device__ __forceinline__ float add_to_row(const AddCall& c, int64_t t, Run (&kept)[kKept]) {
+  float squares = 0;
+  int64_t first = threadIdx.x * kRun;
+  if constexpr (kHasExperts) {
+    // The code of a run is long, so it is there once.
+    const int64_t mine = first;
+#pragma unroll 1
+    for (; first < c.width; first += kThreads * kRun) {
+      const Run run = add_to_run<true>(c, t, first);
+      add_squares(run, squares);
+#pragma unroll
+      for (int k = 0; k < kKept; ++k)
+        if (first == mine + k * kThreads * kRun) kept[k] = run;
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k, first += kThreads * kRun) {
+      if (first >= c.width) continue;
+      kept[k] = add_to_run<false>(c, t, first);
+      add_squares(kept[k], squares);
+    }
+    for (; first < c.width; first += kThreads * kRun)
+      add_squares(add_to_run<false>(c, t, first), squares);
+  }
+  return squares;
+}
+
+// A thread reads again only what it wrote itself. A step of few rows runs the kernel from a cold
+// instruction cache: short code counts.
 template <bool kHasExperts>
 __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
   const Factors factors(c.out != nullptr ? c.weight : nullptr, c.width);
   wait_for_inputs();
   for (int64_t t = blockIdx.x; t < c.n_rows; t += gridDim.x) {
-    float squares = 0;
     Run kept[kKept] = {};
-    int64_t first = threadIdx.x * kRun;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k, first += kThreads * kRun) {
-      if (first >= c.width) continue;
-      kept[k] = add_to_run<kHasExperts>(c, t, first);
-      add_squares(kept[k], squares);
-    }
-    for (; first < c.width; first += kThreads * kRun)
-      add_squares(add_to_run<kHasExperts>(c, t, first), squares);
+    const float squares = add_to_row<kHasExperts>(c, t, kept);
     if (c.out != nullptr)
       normalize(c.x + t * c.width, kept, factors, c.weight, squares, c.width, c.eps,
                 c.out + t * c.width);

@@ -233,18 +233,17 @@ __global__ void __launch_bounds__(kThreads) sm80_bf16_attention_split(AttentionC
   store_partial<kTiles>(c, s, totals, (r * c.n_splits_max + split) * c.n_heads + head, n_live);
 }
 
-// A warp a row and head: splits merged in ascending order, then the gate.
+// A block a row and head: splits merged in ascending order, then the gate.
 __global__ void __launch_bounds__(kThreads) sm80_attention_merge(AttentionCall c) {
   wait_for_inputs();
-  const int lane = threadIdx.x % 32;
-  for (int64_t item = blockIdx.x * int64_t(kWarps) + threadIdx.x / 32; item < c.n_rows * c.n_heads;
-       item += int64_t(gridDim.x) * kWarps) {
+  for (int64_t item = blockIdx.x; item < c.n_rows * c.n_heads; item += gridDim.x) {
     const int64_t r = item / c.n_heads, head = item % c.n_heads;
     const RowPlace place = c.rows[r];
     const float* partials = c.partials + (r * c.n_splits_max * c.n_heads + head) * (c.dim + 2);
     const int64_t step = int64_t(c.n_heads) * (c.dim + 2);
     const int64_t row_head = place.row * int64_t(c.n_heads) + head;
-    for (int i = lane; i < c.dim; i += 32) {
+#pragma unroll 2
+    for (int i = threadIdx.x; i < c.dim; i += kThreads) {
       float maximum = -INFINITY, sum = 0, o = 0;
       for (int split = 0; split < place.n_splits; ++split) {
         const float* partial = partials + split * step;
@@ -287,8 +286,8 @@ void launch(const AttentionCall& call, std::span<const RowPlace> rows, CudaConte
   } else {
     launch_splits<16>(call, context);
   }
-  const int64_t n_blocks = (call.n_rows * call.n_heads + kWarps - 1) / kWarps;
-  launch_kernel(context, sm80_attention_merge, grid_of(context, n_blocks), kThreads, 0, call);
+  launch_kernel(context, sm80_attention_merge, grid_of(context, call.n_rows * call.n_heads),
+                kThreads, 0, call);
 }
 
 int32_t splits_of(int32_t position) {

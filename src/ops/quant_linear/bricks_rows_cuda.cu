@@ -12,8 +12,8 @@ namespace {
 using namespace cuda;
 
 constexpr int64_t kRowsMax = 16;  // with more, weights are better kept in shared memory
-constexpr size_t kCoresBytesMax = size_t{160} << 10;
 constexpr size_t kSharedBytesMax = size_t{224} << 10;  // of a block
+constexpr size_t kCoresBytesMax = size_t{192} << 10;   // and the rest for weights on their way
 constexpr int kQuarterBlocks = 4;
 constexpr int kWarpsMin = 4, kWarpsMax = 20;  // of a block: fewer take long to load activations
 
