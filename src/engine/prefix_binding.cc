@@ -119,6 +119,9 @@ void EngineCore::keep_waiting_places(Sequence& s) {
     s.n_stored = place->position;
     keep_snapshot(s, place->kind);
   }
+  // Of a reply that is cut behind its newest token that one's row has not run.
+  const bool is_at_place = !s.places.empty() && s.places.back().position == s.n_tokens();
+  if (is_at_place && s.n_generated() > 0) keep_end(s, SnapshotKind::kReply);
 }
 
 // Pages of the first `position` tokens into the tree. Where equal ones are there already, the
