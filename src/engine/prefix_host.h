@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "cache/prefix_tree.h"
-#include "device/arena.h"
 #include "engine/sequence.h"
 #include "engine/step_runner.h"
 
