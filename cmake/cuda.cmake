@@ -1,6 +1,5 @@
-# The CUDA backend and its contract tests: built where ROOST_CUDA is on and nvcc is found, and not
-# noticed elsewhere. What runs on the card needs its driver and nothing else: the CUDA runtime, the
-# C++ library, gtest and fmt are linked statically.
+# The CUDA backend and its tests: built where ROOST_CUDA is on and nvcc is found, and not noticed
+# elsewhere. The CUDA runtime is linked statically.
 option(ROOST_CUDA "build the CUDA backend (needs nvcc)" OFF)
 if(NOT ROOST_CUDA)
   return()
@@ -8,7 +7,8 @@ endif()
 
 set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below, and checked before the first compilation
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+# No compiler cache: it looks at the host's half of a source and would not see a changed kernel.
+set(CMAKE_CUDA_COMPILER_LAUNCHER "")
 enable_language(CUDA)
 set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
 # CMake 3.25 does not know that this compiler has the standard of the C++ sources.
@@ -53,9 +53,9 @@ if(ROOST_TESTS)
        ${CMAKE_SOURCE_DIR}/src/tensor/*.cc)
   list(FILTER roost_cuda_tests EXCLUDE REGEX "_cpu\\.cc$|/tensor/.*_test\\.cc$")
   add_executable(cuda_contract_test
-    ${roost_cuda_tests} src/base/check.cc src/base/random.cc src/device/arena.cc
+    ${roost_cuda_tests} src/base/check.cc src/base/random.cc src/base/result.cc src/device/arena.cc
     src/device/cpu/thread_pool.cc tests/contract/contract.cc tests/contract/products.cc
-    tests/contract/cuda_machine.cc tests/contract/cuda_main.cc)
+    tests/contract/cuda_machine.cc tests/cuda_main.cc)
   target_include_directories(cuda_contract_test PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(cuda_contract_test PRIVATE ROOST_CONTRACT_CUDA FMT_HEADER_ONLY)
   target_compile_options(cuda_contract_test PRIVATE -g0)
@@ -63,14 +63,22 @@ if(ROOST_TESTS)
   target_link_libraries(cuda_contract_test PRIVATE roost_cuda GTest::gtest Threads::Threads)
   set_target_properties(cuda_contract_test PROPERTIES LINKER_LANGUAGE CUDA)
 
+  # The laws of the card's own matrix products; a spilled accumulator would spoil their figures.
+  add_executable(mma_law_test tests/laws/mma_law_test.cu tests/laws/cuda/rates.cu)
+  target_include_directories(mma_law_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(mma_law_test PRIVATE roost_base)
+  set_target_properties(mma_law_test PROPERTIES COMPILE_OPTIONS
+    "--generate-code=arch=compute_90a,code=sm_90a;SHELL:-Werror all-warnings;SHELL:-Xptxas -warn-spills;-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror")
+  roost_for_cards(mma_law_test)
+
   # The laws and the golden data once more, with the model on the card.
   foreach(name laws golden)
     file(GLOB sources ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cc)
-    add_executable(cuda_${name}_test ${sources})
+    list(FILTER sources EXCLUDE REGEX "/drafter_[a-z]+_test")  # of the host's backends
+    add_executable(cuda_${name}_test ${sources} tests/cuda_main.cc)
     target_include_directories(cuda_${name}_test PRIVATE ${CMAKE_SOURCE_DIR})
     target_compile_definitions(cuda_${name}_test PRIVATE ROOST_MODEL_CUDA ROOST_SOURCE_DIR=".")
-    target_link_libraries(cuda_${name}_test PRIVATE roost_cuda_weights roost_engine GTest::gtest
-                          GTest::gtest_main)
+    target_link_libraries(cuda_${name}_test PRIVATE roost_cuda_weights roost_engine GTest::gtest)
     roost_for_cards(cuda_${name}_test)
   endforeach()
 endif()

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ops/ops.h"
+#include "weights/drafter.h"
 #include "weights/weights.h"
 
 #ifdef ROOST_MODEL_CUDA
@@ -16,9 +17,15 @@ namespace roost::testing {
 
 #ifdef ROOST_MODEL_CUDA
 
-inline cuda::Card& card() {
-  static cuda::Card shared;
+// What engines run on; null: the CPU.
+inline const std::shared_ptr<Hardware>& hardware() {
+  static const std::shared_ptr<Hardware> shared = make_cuda_hardware();
+  ROOST_CHECK(shared != nullptr);
   return shared;
+}
+
+inline cuda::Card& card() {
+  return static_cast<cuda::Card&>(hardware()->device());
 }
 
 // All machines are the one card; of threads there is no choice.
@@ -40,8 +47,19 @@ inline std::shared_ptr<const ModelWeights> placed(
   ROOST_CHECK(uploaded);
   return found = std::make_shared<const ModelWeights>(std::move(uploaded).value());
 }
+inline std::shared_ptr<const DrafterWeights> placed(
+    const std::shared_ptr<const DrafterWeights>& weights) {
+  CardWeights taker(card(), nullptr);
+  auto uploaded = upload_drafter(*weights, taker);
+  ROOST_CHECK(uploaded);
+  return std::make_shared<const DrafterWeights>(std::move(uploaded).value());
+}
 
 #else
+
+inline std::shared_ptr<Hardware> hardware() {
+  return nullptr;
+}
 
 class ModelMachine {
  public:
@@ -54,6 +72,9 @@ class ModelMachine {
 };
 
 inline std::shared_ptr<const ModelWeights> placed(std::shared_ptr<const ModelWeights> weights) {
+  return weights;
+}
+inline std::shared_ptr<const DrafterWeights> placed(std::shared_ptr<const DrafterWeights> weights) {
   return weights;
 }
 

@@ -4,8 +4,7 @@
 Usage: tools/gpu_measure.py [--program build/cuda/roost] [--out docs/measurements/h200.json] [SHAPE…]
 
 Writes {card, date, commit, command, rows}; each row is {shape, kind, rows, context, ms, floor_ms,
-share_of_floor, spread}. tools/gpu_contract.sh and tools/gpu_model.sh come first: figures of kernels
-that break a law are worth nothing.
+share_of_floor, spread}. ./check gpu comes first: figures of kernels that break a law are worth nothing.
 """
 
 import argparse
@@ -21,13 +20,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default="build/cuda/roost")
     parser.add_argument("--out", default="docs/measurements/h200.json")
+    parser.add_argument("--commit", help="of the program, where its repository is elsewhere")
     parser.add_argument("shapes", nargs="*", default=SHAPES)
     arguments = parser.parse_args()
     report = {
         "card": "",
         "date": datetime.date.today().isoformat(),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True,
-                                 text=True).stdout.strip(),
+        "commit": arguments.commit or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, check=True,
+            text=True).stdout.strip(),
         "command": " ".join(["roost", "bench", "synth:SHAPE", *FLAGS]),
         "rows": [],
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/card_bench.h"
+#include "apps/complain.h"
 #include "apps/engine_bench.h"
 #include "apps/load_weights.h"
 #include "apps/machine.h"
@@ -237,10 +238,6 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  const auto complain = [](const Error& error) {
-    std::fprintf(stderr, "roost: %s\n", to_string(error).c_str());
-    return 1;
-  };
   if (options.part != "rows" && options.part != "engine")
     return complain(Error{Refusal::FlagValue, "--part: want rows or engine"});
   const Result<Machine> machine = Machine::open(options.device, options.n_threads);

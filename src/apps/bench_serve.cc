@@ -13,6 +13,7 @@
 
 #include "apps/bench_figures.h"
 #include "apps/bench_load.h"
+#include "apps/complain.h"
 #include "base/file.h"
 
 namespace roost {
@@ -363,10 +364,6 @@ Result<json::Value> run_all(const CommandLine& line, const Plan& plan, std::stri
 }  // namespace
 
 int run_bench_serve(const CommandLine& line) {
-  const auto complain = [](const Error& error) {
-    fmt::print(stderr, "roost: {}\n", to_string(error));
-    return 1;
-  };
   const Result<Plan> plan = plan_of(line.flags);
   if (!plan) return complain(plan.error());
   const char* key = std::getenv("ROOST_API_KEY");

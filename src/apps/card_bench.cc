@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/complain.h"
 #include "apps/load_weights.h"
 #include "apps/random_steps.h"
 #include "apps/timed_ops.h"
@@ -221,6 +222,7 @@ void print_json(const std::vector<Row>& rows, const std::string& card,
 int run_card_bench(const ModelWeights& weights, Hardware& hardware, const BenchOptions& options) {
   CardSubject subject(weights, hardware, options.chunk_rows);
   const std::vector<Row> rows = measure(weights, subject, options.repetitions);
+  if (const Error* loss = hardware.device().loss()) return complain(*loss);
   if (options.json) {
     print_json(rows, subject.ops().name(), options);
     return 0;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "apps/complain.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "engine/engine_core.h"
@@ -234,10 +235,7 @@ int run_engine_bench(std::shared_ptr<const ModelWeights> weights, const BenchOpt
   engine.kv = options.kv;
   engine.reserved_new_tokens = 64;
   Result<MemoryPlan> plan = plan_memory(*weights, engine, 0);
-  if (!plan) {
-    std::fprintf(stderr, "roost: %s\n", to_string(plan.error()).c_str());
-    return 1;
-  }
+  if (!plan) return complain(plan.error());
   // Of one long prompt and many short streams; a few kept states.
   plan->n_pages = static_cast<int32_t>(2 * engine.context_max / kPageTokens + 8 * kManyStreams);
   plan->n_snapshots = 24;

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "apps/complain.h"
 #include "apps/load_weights.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -17,8 +18,6 @@
 
 namespace roost {
 namespace {
-
-constexpr int kExitRefused = 1;
 
 std::string width_of(const QuantMatrix& w) {
   if (w.format == QuantMatrix::Format::kPlain) return std::string(name_of(w.dtype));
@@ -218,11 +217,6 @@ void print_tensors(const Checkpoint& checkpoint) {
   }
 }
 
-int refused(const Error& error) {
-  fmt::print(stderr, "roost: refused: {}\n", to_string(error));
-  return kExitRefused;
-}
-
 }  // namespace
 
 std::string inspect_report(const ModelWeights& weights, const Ops& ops) {
@@ -256,7 +250,7 @@ void print_memory_plan(const MemoryPlan& plan) {
 int run_inspect(const InspectOptions& options) {
   const std::string& folder = options.load.folder;
   const Result<LoadedWeights> loaded = load_model_weights(folder, 0, true);
-  if (!loaded) return refused(loaded.error());
+  if (!loaded) return complain(loaded.error());
   const ModelWeights& weights = *loaded->weights;
   if (!options.is_plan_alone) {
     ThreadPool pool(options.load.engine.n_threads > 0 ? options.load.engine.n_threads
@@ -266,7 +260,7 @@ int run_inspect(const InspectOptions& options) {
     if (options.lists_tensors) print_tensors(*weights.checkpoint);
   }
   int status = 0;
-  const auto say = [&](const Error& error) { status = refused(error); };
+  const auto say = [&](const Error& error) { status = complain(error); };
   EngineOptions engine = options.load.engine;
   if (auto drafter = load_drafter_of(options.load, weights))
     engine.drafter = std::move(drafter).value();

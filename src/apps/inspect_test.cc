@@ -99,7 +99,7 @@ TEST(Inspect, everything_that_a_server_would_refuse_is_named) {
                                   const char* name) {
     const Inspected seen = inspect(options);
     EXPECT_EQ(seen.status, 1) << code;
-    expect_lines(seen.refusals, {"refused: ", code, name});
+    expect_lines(seen.refusals, {"roost: ", code, name});
   };
   expect_refused(options_of(kFledgling + "/nowhere"), "file.", "nowhere");
   expect_refused(options_of(folder_with(folder, "config.json", "{")), "json.", "config.json");

@@ -7,6 +7,7 @@
 #include "apps/bench.h"
 #include "apps/bench_serve.h"
 #include "apps/command_line.h"
+#include "apps/complain.h"
 #include "apps/engine_options.h"
 #include "apps/flag_pages.h"
 #include "apps/inspect.h"
@@ -18,8 +19,6 @@
 
 namespace roost {
 namespace {
-
-constexpr int kExitBadCommandLine = 2;
 
 Result<void> apply_log_flags(const CommandLine& line) {
   const std::map<std::string, LogLevel> levels = {
@@ -53,20 +52,14 @@ int run_bench_of(const CommandLine& line) {
   options.json = flags.json;
   options.part = flags.part;
   const Result<KvFormat> kv = kv_format_of(flags);
-  if (!kv) {
-    std::fprintf(stderr, "roost: %s\n", to_string(kv.error()).c_str());
-    return 1;
-  }
+  if (!kv) return complain(kv.error());
   options.kv = *kv;
   return run_bench(options);
 }
 
 int run_inspect_of(const CommandLine& line) {
   Result<EngineOptions> engine = engine_options_of(line.flags);
-  if (!engine) {
-    fmt::print(stderr, "roost: {}\n", to_string(engine.error()));
-    return kExitBadCommandLine;
-  }
+  if (!engine) return complain(engine.error());
   InspectOptions options;
   options.load.folder = line.model;
   options.load.drafter = line.flags.drafter;
@@ -95,28 +88,20 @@ int run_synth_of(const CommandLine& line) {
 
 int print_completion(const std::string& shell) {
   const Result<std::string> script = completion_script(shell);
-  if (!script) {
-    fmt::print(stderr, "roost: {}\n", to_string(script.error()));
-    return kExitBadCommandLine;
-  }
+  if (!script) return complain(script.error());
   fmt::print("{}", *script);
   return 0;
 }
 
 int run_program(int argc, char** argv) {
   const Result<CommandLine> line = parse_command_line(argc, argv);
-  if (!line) {
-    fmt::print(stderr, "roost: {}\n", to_string(line.error()));
-    return kExitBadCommandLine;
-  }
+  if (!line) return complain(line.error());
   if (line->text_to_print) {
     fmt::print("{}", *line->text_to_print);
     return 0;
   }
-  if (const Result<void> applied = apply_log_flags(*line); !applied) {
-    fmt::print(stderr, "roost: {}\n", to_string(applied.error()));
-    return kExitBadCommandLine;
-  }
+  if (const Result<void> applied = apply_log_flags(*line); !applied)
+    return complain(applied.error());
   switch (line->command) {
     case kServe:
       return run_serve(*line);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "apps/complain.h"
 #include "apps/engine_options.h"
 #include "apps/load_model.h"
 #include "base/clock.h"
@@ -27,11 +28,6 @@ namespace roost {
 namespace {
 
 constexpr uint64_t kSeedLimit = uint64_t{1} << 53;  // a seed that every JSON reader keeps exact
-
-int complain(const Error& error) {
-  fmt::print(stderr, "roost: {}\n", to_string(error));
-  return 1;
-}
 
 // Engine events, from the engine's thread to this one.
 class EventQueue {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "apps/complain.h"
 #include "apps/engine_options.h"
 #include "apps/load_model.h"
 #include "base/clock.h"
@@ -31,13 +32,8 @@ namespace {
 
 constexpr int kEndSeconds = 5;  // for replies that were told to end
 
-int complain(const Error& error) {
-  fmt::print(stderr, "roost: {}\n", to_string(error));
-  return 1;
-}
-
 // SIGTERM and SIGINT, taken by one thread: the first asks to stop, the second ends the process.
-// SIGHUP: the keys are read again.
+// SIGHUP: the keys are read again. A lost device asks to stop, too.
 class StopSignal {
  public:
   StopSignal() {
@@ -61,9 +57,16 @@ class StopSignal {
     const std::lock_guard lock(mutex_);
     is_loading_ = false;
   }
-  void wait() {
+  void device_is_lost() {
+    const std::lock_guard lock(mutex_);
+    is_device_lost_ = true;
+    changed_.notify_all();
+  }
+  // The exit status that goes with the reason to stop.
+  int wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_asked_; });
+    changed_.wait(lock, [this] { return is_asked_ || is_device_lost_; });
+    return is_device_lost_ ? kExitDeviceLost : 0;
   }
 
  private:
@@ -92,6 +95,7 @@ class StopSignal {
   std::condition_variable changed_;
   bool is_asked_ = false;
   bool is_loading_ = true;
+  bool is_device_lost_ = false;
   std::function<void()> hangup_;
 };
 
@@ -236,10 +240,11 @@ int run_serve(const CommandLine& line) {
   const Flags& flags = line.flags;
   const Result<HttpOptions> http_options = http_options_of(flags);
   if (!http_options) return complain(http_options.error());
-  const Result<LoadOptions> load_options = load_options_of(line);
+  Result<LoadOptions> load_options = load_options_of(line);
   if (!load_options) return complain(load_options.error());
 
   static StopSignal stop_signal;
+  load_options->engine.when_lost = [] { stop_signal.device_is_lost(); };
   Result<ServiceOptions> service_options = service_options_of(flags);
   if (!service_options) return complain(service_options.error());
   const std::shared_ptr<KeyRing> keys = service_options->keys;
@@ -269,9 +274,9 @@ int run_serve(const CommandLine& line) {
              flags.tls_cert.empty() ? "http" : "https", host, (*http)->port());
   std::fflush(stdout);
 
-  stop_signal.wait();
+  const int status = stop_signal.wait();
   stop(service, std::move(http).value(), std::move(model).value(), flags.grace);
-  return 0;
+  return status;
 }
 
 }  // namespace roost

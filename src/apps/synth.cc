@@ -8,12 +8,11 @@
 #include <filesystem>
 #include <system_error>
 
+#include "apps/complain.h"
 #include "base/file.h"
 
 namespace roost {
 namespace {
-
-constexpr int kExitRefused = 1;
 
 // The bundled model lies in models/fledgling of the source tree, some folders above the program, or
 // of the working folder.
@@ -39,10 +38,7 @@ int run_synth(const SynthOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const Result<void> written =
       write_synthetic_checkpoint(options.synthetic, fledgling, options.folder);
-  if (!written) {
-    fmt::print(stderr, "roost: {}\n", to_string(written.error()));
-    return kExitRefused;
-  }
+  if (!written) return complain(written.error());
   uint64_t n_bytes = 0;
   const Result<std::vector<SyntheticTensor>> tensors = synthetic_tensors(options.synthetic);
   for (const SyntheticTensor& tensor : *tensors) n_bytes += tensor.n_bytes();

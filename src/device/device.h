@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "base/result.h"
 #include "device/arena.h"
 
 namespace roost {
@@ -26,6 +27,10 @@ class Device {
   virtual void wait() = 0;
 
   virtual size_t available_bytes() const = 0;  // that can still be taken; 0: not known
+
+  // device.lost, once the device has failed: what came back since is not true, and what is asked of
+  // it is not done. Null: it works.
+  virtual const Error* loss() const { return nullptr; }
 };
 
 // Memory of this process. It has no state, so everybody may use it.

@@ -16,6 +16,7 @@ int64_t pages_of(int64_t n_tokens) {
 // The first of the queue's order runs as soon as a slot and its pages are free; nobody else takes
 // what it waits for. Background work makes room for it.
 void EngineCore::admit() {
+  if (runner_.loss() != nullptr) return end_all();
   if (running_.empty()) round_from_ns_ = clock_.now_ns();
   end_what_is_due();
   if (host_) host_->advance(has_running());

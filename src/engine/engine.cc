@@ -45,6 +45,7 @@ class EngineImpl final : public Engine {
     return !submitted_.empty() || !cancelled_.empty() || !flushes_.empty();
   }
   void publish_counts();
+  void tell_loss();
 
   const MemoryPlan plan_;
   const size_t queue_max_;
@@ -52,7 +53,8 @@ class EngineImpl final : public Engine {
   const Clock& clock_;
   const std::unique_ptr<StepRunner> runner_;
   const std::unique_ptr<PrefixFiles> files_;  // null: prefixes end with the process
-  EngineCore core_;                           // engine thread only, but for its options
+  const std::function<void()> when_lost_;
+  EngineCore core_;  // engine thread only, but for its options
 
   // Between threads.
   mutable std::mutex mutex_;
@@ -65,6 +67,7 @@ class EngineImpl final : public Engine {
   bool has_side_work_ended_ = false;
   RequestId next_id_ = 1;
   bool is_draining_ = false, is_stopping_ = false;
+  std::optional<Error> loss_;  // of the device
 
   std::unique_ptr<SideThread> side_;  // null: there are no files
   std::thread thread_;
@@ -79,6 +82,7 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
       clock_(clock),
       runner_(std::move(runner)),
       files_(std::move(files)),
+      when_lost_(options.when_lost),
       core_(core_options(options, plan, weights.config.end_tokens, weights.config.vocabulary),
             *runner_, clock) {
   core_.measure_costs(kCostsBudgetNs);
@@ -132,6 +136,7 @@ Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink si
   auto sequence = EngineCore::make_sequence(std::move(request), std::move(sink), core_.options(),
                                             clock_.now_ns());
   const std::lock_guard lock(mutex_);
+  if (loss_) return *loss_;
   if (is_draining_ || is_stopping_) return Error{Refusal::ServerDraining, ""};
   const size_t n_open = n_queued_ + submitted_.size();
   if (n_open >= queue_max_) {
@@ -179,9 +184,10 @@ void EngineImpl::run() {
     publish_counts();  // the queue has places again before the step is over
     core_.step();
     publish_counts();
+    tell_loss();
   }
   core_.end_all();
-  if (core_.disk() == nullptr) return;
+  if (core_.disk() == nullptr || runner_->loss() != nullptr) return;
   const int64_t until = clock_.now_ns() + kSaveBudgetNs;
   while (clock_.now_ns() < until && core_.disk()->write_rest()) continue;
 }
@@ -226,6 +232,17 @@ void EngineImpl::sleep(std::unique_lock<std::mutex>& lock) {
   } else {
     wake_.wait_for(lock, std::chrono::nanoseconds(ns), has_something);
   }
+}
+
+void EngineImpl::tell_loss() {
+  const Error* loss = runner_->loss();
+  if (loss == nullptr || loss_) return;
+  log(LogLevel::kError, "device_lost", {{"reason", to_string(*loss)}});
+  {
+    const std::lock_guard lock(mutex_);
+    loss_ = *loss;
+  }
+  if (when_lost_) when_lost_();
 }
 
 void EngineImpl::publish_counts() {

@@ -89,7 +89,7 @@ class Engine {
   virtual ~Engine() = default;  // ends running requests with kCancelled, joins the thread
 
   // Any thread. Refuses request.too_long, request.empty_prompt, request.field_range, queue.full,
-  // server.draining.
+  // server.draining, device.lost.
   virtual Result<RequestId> submit(EngineRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;  // any thread; unknown or finished ids are fine
   virtual void drain() = 0;               // refuse new requests; running ones go on

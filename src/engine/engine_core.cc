@@ -174,9 +174,13 @@ void EngineCore::cancel(Engine::RequestId id) {
 }
 
 void EngineCore::end_all() {
-  for (auto& s : running_) s->is_cancelled = true;
-  for (auto& s : waiting_) s->is_cancelled = true;
-  end_what_is_due();
+  const auto end = [this](Sequence& s) {
+    if (const Error* loss = runner_.loss()) return finish(s, Finish::kError, *loss);
+    finish(s, Finish::kCancelled);
+  };
+  for (auto& s : running_) end(*s);
+  for (auto& s : waiting_) end(*s);
+  remove_finished();
 }
 
 size_t EngineCore::n_queued() const {

@@ -68,7 +68,7 @@ class EngineCore {
   int64_t next_copy_ns() const;
   void admit();    // endings that are due, then whoever can start
   void step();     // one forward call for those that run, if any
-  void end_all();  // everything ends with kCancelled
+  void end_all();  // everything ends: with device.lost if that is why, else with kCancelled
 
   const CoreOptions& options() const { return options_; }
   size_t n_queued() const;  // not admitted yet

@@ -21,6 +21,7 @@ void EngineCore::step() {
   build_step();
   const int64_t from = clock_.now_ns();
   run_rows();
+  if (runner_.loss() != nullptr) return end_all();  // nothing of the step is true
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   ++counts_.n_steps;
   counts_.step_rows.add(static_cast<double>(n_rows), kTokenBounds);

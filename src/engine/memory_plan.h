@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ struct EngineOptions {
   bool has_drafts = true;            // guess tokens ahead; the tokens are the same either way
   std::shared_ptr<const DrafterWeights> drafter;  // null: only copies of earlier text are guessed
   std::shared_ptr<Hardware> hardware;  // null: the CPU, on n_threads. The weights lie in its memory
+  std::function<void()> when_lost;     // null or called once on the engine's thread: the device is
+                                       // lost, all requests have ended and no step will run again
   int n_threads = 0;                   // 0: all usable CPUs
   int64_t n_tokens = 0;                // ids [n_tokens, V) are padding and never drawn; 0: none are
   int64_t reserved_new_tokens =

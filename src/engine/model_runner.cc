@@ -191,6 +191,7 @@ class ModelRunner final : public StepRunner {
   }
 
   std::string name() const override { return ops_->name(); }
+  const Error* loss() const override { return device_.loss(); }
 
  private:
   // Rows of a slot that the drafter has not taken in.
@@ -223,6 +224,7 @@ class ModelRunner final : public StepRunner {
                      .tokens = tokens,
                      .masks = masks_});
     device_.read(drawn.data() + first, tokens.data, tokens.n_bytes());
+    if (device_.loss() != nullptr) return;  // hooks are told what was drawn, and nothing was
     for (size_t i = first; i < end; ++i)
       if (hook_of(i) != nullptr) drawn[i] = hook_of(i)->after_draw(drawn[i]);
   }

@@ -210,6 +210,7 @@ bool PrefixDisk::start_write() {
     runner_.read_snapshot(snapshot, bytes.last(runner_.snapshot_bytes()));
     tree_.mark_saved(snapshot, LowerTier::kDisk);
   }
+  if (runner_.loss() != nullptr) return false;  // what was read is not what was kept
   written_snapshot_ = snapshot;
   const int64_t ns_of_budget = static_cast<int64_t>(
       1e9 * static_cast<double>(bytes.size()) / static_cast<double>(options_.write_bytes_per_s));

@@ -40,6 +40,7 @@ class RunnerAround : public StepRunner {
     inner_->write_snapshot(snapshot, from);
   }
   std::string name() const override { return inner_->name(); }
+  const Error* loss() const override { return inner_->loss(); }
 
  private:
   const std::unique_ptr<StepRunner> inner_;

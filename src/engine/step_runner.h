@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "engine/logit_adjust.h"
 #include "model/drafter.h"
 #include "ops/rows.h"
@@ -66,6 +67,7 @@ class StepRunner {
   virtual void write_snapshot(int32_t snapshot, std::span<const std::byte> from) = 0;
 
   virtual std::string name() const = 0;  // "cpu avx3, 2 threads"
+  virtual const Error* loss() const { return nullptr; }  // of its device; see Device
 };
 
 }  // namespace roost

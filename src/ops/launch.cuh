@@ -30,13 +30,16 @@ inline unsigned grid_for_threads(const CudaContext& context, int64_t n_items, in
 // True on cards of compute capability 9: kernels may start early, and have the warpgroup products.
 bool has_warpgroup_products();
 
+int n_multiprocessors();  // of the card
+
 // Makes a launch part of the key of the step that is looked at. What is beside the members of a
 // parameter is cleared, so that equal launches have equal bytes.
 template <class Kernel, class... Parameters>
-void note_launch(StepGraphs& graphs, Kernel* kernel, unsigned n_blocks, size_t shared_bytes,
-                 std::tuple<Parameters...>& parameters) {
+void note_launch(StepGraphs& graphs, Kernel* kernel, unsigned n_blocks, unsigned n_threads,
+                 size_t shared_bytes, std::tuple<Parameters...>& parameters) {
   graphs.note(&kernel, sizeof kernel);
   graphs.note(&n_blocks, sizeof n_blocks);
+  graphs.note(&n_threads, sizeof n_threads);
   graphs.note(&shared_bytes, sizeof shared_bytes);
   const auto note = [&](auto&... parameter) {
     (__builtin_clear_padding(&parameter), ...);
@@ -53,7 +56,7 @@ void launch_clusters(CudaContext& context, void (*kernel)(Parameters...), unsign
                      const Arguments&... arguments) {
   std::tuple<Parameters...> parameters(arguments...);
   if (context.graphs != nullptr && context.graphs->is_dry())
-    return note_launch(*context.graphs, kernel, n_blocks, shared_bytes, parameters);
+    return note_launch(*context.graphs, kernel, n_blocks, n_threads, shared_bytes, parameters);
   const auto launch = [&](auto&... parameter) {
     void* places[] = {static_cast<void*>(&parameter)...};
     cudaLaunchAttribute attributes[2] = {};

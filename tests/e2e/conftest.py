@@ -14,6 +14,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--roost", default=str(ROOT / "build/release/roost"), help="the program under test")
+    parser.addoption("--device", default="cpu", help="where it runs the model: cpu or cuda")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "host_only: has nothing to do with a device, or needs kernels that cards do not have")
 
 
 class Server:
@@ -43,12 +49,27 @@ class Server:
         return self.process.wait(timeout=60)
 
 
+# What the program does when it is told to use the device; its other commands have no such flag.
+ON_DEVICE = """#!/bin/sh
+command=$1
+shift
+case $command in serve | run) set -- --device {device} "$@" ;; esac
+exec {path} "$command" "$@"
+"""
+
+
 @pytest.fixture(scope="session")
-def program(request):
+def program(request, tmp_path_factory):
     path = request.config.getoption("--roost")
     if not os.path.exists(path):
         pytest.fail(f"{path} is not built")
-    return path
+    device = request.config.getoption("--device")
+    if device == "cpu":
+        return path
+    script = tmp_path_factory.mktemp("program") / "roost"
+    script.write_text(ON_DEVICE.format(device=device, path=os.path.abspath(path)))
+    script.chmod(0o755)
+    return str(script)
 
 
 @pytest.fixture(scope="session")

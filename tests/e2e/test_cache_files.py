@@ -6,6 +6,7 @@ import re
 import signal
 import urllib.request
 
+import pytest
 from conftest import Server
 
 FLAGS = ["--context", "4096", "--streams", "2", "--no-drafts", "--cache-write", "4096"]
@@ -67,6 +68,7 @@ def test_a_kill_during_writes_loses_no_answer(program, tmp_path):
     assert server.stop() == 0
 
 
+@pytest.mark.host_only
 def test_files_of_other_arithmetic_are_not_believed(program, tmp_path):
     flags = [*FLAGS, "--cache-dir", str(tmp_path)]
     first = Server(program, *flags)

@@ -96,7 +96,7 @@ def test_refusals_of_the_command_line_have_their_own_status(program):
     assert done.returncode == 1
     assert "config.key_required" in done.stderr
     done = run(program, "-p", "x", "--temperature", "9")
-    assert done.returncode == 1 and "flag.value" in done.stderr
+    assert done.returncode == 2 and "flag.value" in done.stderr
 
 
 def test_sigterm_lets_a_running_reply_end(program):

@@ -51,10 +51,11 @@ struct Faults {
 class DraftRun {
  public:
   explicit DraftRun(Ops& ops, const Faults& faults = {},
-                    const DrafterWeights& weights = *fledgling_drafter())
+                    const DrafterWeights& weights = *drafter_on_host())
       : ops_(ops),
         faults_(faults),
-        drafter_(weights, *target(), ops, kContext, 16, target()->config.vocabulary),
+        drafter_(weights, *target_on_host(), ops, kContext, 16,
+                 target_on_host()->config.vocabulary),
         state_(DrafterState::create(weights.config, ops.activation(), kPages)) {
     for (int32_t i = 0; i < kPages; ++i) pages_.push_back((i * 7 + 3) % kPages);
   }
@@ -67,7 +68,7 @@ class DraftRun {
     const auto n_rows = static_cast<int64_t>(text.size());
     memory_ = Buffer(static_cast<size_t>(n_rows * c.tap_width()) * size_of(ops_.activation()));
     taps_ = memory_.tensor(ops_.activation(), {n_rows, c.tap_width()});
-    ModelRun run(*target(), ops_, 1, kContext, n_rows, 5);
+    ModelRun run(*target_on_host(), ops_, 1, kContext, n_rows, 5);
     run.model().set_tap([&](std::string_view place, int64_t layer, const Tensor& x) {
       if (place != "residual") return;
       for (size_t i = 0; i < c.taps.size(); ++i) {

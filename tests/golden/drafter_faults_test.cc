@@ -33,7 +33,7 @@ DrafterWeights changed_drafter(const Change& change) {
   std::ofstream(folder + "/model.safetensors", std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
-  DrafterWeights weights = load_drafter(folder, *target()).value();
+  DrafterWeights weights = load_drafter(folder, *target_on_host()).value();
   std::filesystem::remove_all(folder);  // what is mapped stays
   return weights;
 }
@@ -41,13 +41,13 @@ DrafterWeights changed_drafter(const Change& change) {
 class DrafterFaults : public ::testing::Test {
  protected:
   DrafterFaults() {
-    OpsLimits limits = Qwen35::ops_limits(target()->config, kContext);
-    Drafter::widen(fledgling_drafter()->config, kContext, 16, limits);
+    OpsLimits limits = Qwen35::ops_limits(target_on_host()->config, kContext);
+    Drafter::widen(drafter_on_host()->config, kContext, 16, limits);
     ops_ = make_cpu_ops(pool_, limits);
     right_ = rounds({});
   }
 
-  int64_t rounds(const Faults& faults, const DrafterWeights& weights = *fledgling_drafter()) {
+  int64_t rounds(const Faults& faults, const DrafterWeights& weights = *drafter_on_host()) {
     DraftRun run(*ops_, faults, weights);
     int64_t n = 0;
     for (const char* name : {"count", "code", "story", "json"})
@@ -107,7 +107,7 @@ TEST_F(DrafterFaults, swapped_sides_of_the_convolution_are_seen) {
 // than the selector adds. The scores do.
 TEST_F(DrafterFaults, a_norm_that_is_lost_in_front_of_the_selector_is_seen) {
   constexpr float kSize = 7;
-  const Tensor norm = fledgling_drafter()->norm;
+  const Tensor norm = drafter_on_host()->norm;
   const DrafterWeights lost =
       changed_drafter([&](const TensorEntry& entry, std::span<std::byte> bytes) {
         if (entry.name != "candidate_selector.hidden_projection.weight") return;
@@ -119,7 +119,7 @@ TEST_F(DrafterFaults, a_norm_that_is_lost_in_front_of_the_selector_is_seen) {
           std::memcpy(bytes.data() + 2 * i, &word, sizeof word);
         }
       });
-  const double right = score_error(*fledgling_drafter()), wrong = score_error(lost);
+  const double right = score_error(*drafter_on_host()), wrong = score_error(lost);
   std::printf("  scores of candidates, mean error: right %.3f, norm lost %.3f\n", right, wrong);
   EXPECT_GT(wrong, 3 * right);
 }
@@ -130,9 +130,9 @@ TEST_F(DrafterFaults, a_file_that_is_not_changed_has_the_same_rounds) {
 
 // What --drafter-bits 4 rests on.
 TEST_F(DrafterFaults, four_bits_hold_the_accept_length) {
-  const DrafterWeights narrow =
-      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target(), DrafterWidth::kFourBits)
-          .value();
+  const DrafterWeights narrow = load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter",
+                                             *target_on_host(), DrafterWidth::kFourBits)
+                                    .value();
   int64_t n = 0, n_narrow = 0;
   for (const json::Value* answer : text_answers()) {
     for (const int32_t n_rows : {16, 8}) {

@@ -68,7 +68,7 @@ Values logits_of_candidates(const Drafted& drafted) {
   const Values& logits = drafted.tensors.at("logits");
   Values chosen;
   for (size_t i = 0; i < ids.size(); ++i)
-    chosen.push_back(logits[i / 16 * static_cast<size_t>(target()->config.vocabulary) +
+    chosen.push_back(logits[i / 16 * static_cast<size_t>(target_on_host()->config.vocabulary) +
                             static_cast<size_t>(ids[i])]);
   return chosen;
 }
@@ -93,8 +93,8 @@ TEST(DrafterGolden, references_without_rounding_are_the_drafter) {
 
 TEST(DrafterGolden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
   ThreadPool pool(2);
-  OpsLimits limits = Qwen35::ops_limits(target()->config, kContext);
-  Drafter::widen(fledgling_drafter()->config, kContext, 16, limits);
+  OpsLimits limits = Qwen35::ops_limits(target_on_host()->config, kContext);
+  Drafter::widen(drafter_on_host()->config, kContext, 16, limits);
   const auto cpu = make_cpu_ops(pool, limits);
   const auto rounded = make_reference_ops({.rounding = true});
   const Drafted by_cpu = draft_code(*cpu), by_reference = draft_code(*rounded);
@@ -115,8 +115,8 @@ TEST(DrafterGolden, the_cpu_backend_is_as_close_as_its_rounding_points_allow) {
 // counted; all else is equal.
 TEST(DrafterGolden, the_walk_over_the_answers_accepts_what_golden_accepts) {
   ThreadPool pool(2);
-  OpsLimits limits = Qwen35::ops_limits(target()->config, kContext);
-  Drafter::widen(fledgling_drafter()->config, kContext, 16, limits);
+  OpsLimits limits = Qwen35::ops_limits(target_on_host()->config, kContext);
+  Drafter::widen(drafter_on_host()->config, kContext, 16, limits);
   const auto cpu = make_cpu_ops(pool, limits);
   DraftRun run(*cpu);
   int n_walks = 0, n_equal = 0;
@@ -150,8 +150,8 @@ TEST(DrafterGolden, the_walk_over_the_answers_accepts_what_golden_accepts) {
 class DrafterLaws : public ::testing::Test {
  protected:
   DrafterLaws() {
-    limits_ = Qwen35::ops_limits(target()->config, kContext);
-    Drafter::widen(fledgling_drafter()->config, kContext, 48, limits_);
+    limits_ = Qwen35::ops_limits(target_on_host()->config, kContext);
+    Drafter::widen(drafter_on_host()->config, kContext, 48, limits_);
     ops_ = make_cpu_ops(pool_, limits_);
     const json::Value& answer = answer_named("story");
     text_ = tokens_of(*answer.find("prompt_ids"));
@@ -176,7 +176,7 @@ TEST_F(DrafterLaws, rows_absorbed_in_any_cut_leave_the_same_state) {
   whole.read(text_);
   const std::vector<std::byte> want = bytes_of(whole.state());
   for (const int32_t chunk : {1, 3, 64}) {
-    DrafterState state = DrafterState::create(fledgling_drafter()->config, DType::kBF16,
+    DrafterState state = DrafterState::create(drafter_on_host()->config, DType::kBF16,
                                               static_cast<int32_t>(whole.pages().size()));
     const auto n_rows = static_cast<int32_t>(text_.size());
     for (int32_t first = 0; first < n_rows; first += chunk) {
@@ -200,8 +200,8 @@ TEST_F(DrafterLaws, drafting_changes_nothing_and_gives_the_same_again) {
 TEST_F(DrafterLaws, a_block_among_others_is_drafted_as_alone) {
   DraftRun run(*ops_);
   run.read(text_);
-  Drafter together(*fledgling_drafter(), *target(), *ops_, kContext, 48,
-                   target()->config.vocabulary);
+  Drafter together(*drafter_on_host(), *target_on_host(), *ops_, kContext, 48,
+                   target_on_host()->config.vocabulary);
   std::vector<DraftBlock> blocks;
   Tokens alone;
   for (const auto& [position, n_rows] : {std::pair(40, 16), std::pair(90, 5), std::pair(1, 2)}) {

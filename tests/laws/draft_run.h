@@ -9,6 +9,7 @@
 #include "engine/engine_core.h"
 #include "engine/model_runner.h"
 #include "engine/runner_around.h"
+#include "tests/model_machine.h"
 #include "tests/model_run.h"
 #include "weights/drafter.h"
 
@@ -16,14 +17,23 @@ namespace roost::testing {
 
 using Tokens = std::vector<int32_t>;
 
-inline const std::shared_ptr<const ModelWeights>& target() {
+// Fledgling and its drafter where host_device() reads them, and where engines do.
+inline const std::shared_ptr<const ModelWeights>& target_on_host() {
   static const auto weights = load_model(ROOST_SOURCE_DIR "/models/fledgling");
   return weights;
 }
+inline const std::shared_ptr<const ModelWeights>& target() {
+  static const auto weights = placed(target_on_host());
+  return weights;
+}
 
-inline const std::shared_ptr<const DrafterWeights>& fledgling_drafter() {
+inline const std::shared_ptr<const DrafterWeights>& drafter_on_host() {
   static const auto weights = std::make_shared<const DrafterWeights>(
-      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target()).value());
+      load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target_on_host()).value());
+  return weights;
+}
+inline const std::shared_ptr<const DrafterWeights>& fledgling_drafter() {
+  static const auto weights = placed(drafter_on_host());
   return weights;
 }
 
@@ -159,6 +169,7 @@ class CoreRun {
     options_.chunk_rows_max = 256;
     options_.n_tokens = weights_ == target() ? 3071 : weights_->config.vocabulary;
     options_.n_threads = clock != nullptr ? 2 : 1;  // one never waits on a busy machine
+    options_.hardware = hardware();
     options_.has_drafts = has_drafts;
     if (has_drafter) options_.drafter = fledgling_drafter();
     plan_ = plan_memory(*weights_, options_, 0).value();

@@ -484,11 +484,15 @@ int run_all(const char* out, bool is_laws_only) {
   study_accumulator(report);
   note_time("the accumulator's study");
   if (!is_laws_only) {
-    for (const auto measure : {measure_bandwidth, measure_product_rates, measure_library_product})
+    for (const auto measure : {measure_bandwidth, measure_product_rates})
       for (const Figure& figure : measure()) report.figures.push_back(figure);
     note_time("the rates");
   }
   print(report);
+  if (const auto& loss = cuda::card_loss()) {
+    std::fprintf(stderr, "mma_law_test: %s\n", to_string(*loss).c_str());
+    return 2;
+  }
   if (out != nullptr && !write_json(report, out)) {
     std::fprintf(stderr, "mma_law_test: cannot write %s\n", out);
     return 2;

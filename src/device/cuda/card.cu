@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "device/cuda/check.cuh"
 
 namespace roost::cuda {
@@ -11,6 +12,7 @@ Buffer Card::take(size_t n_bytes) {
   if (n_bytes == 0) return {};
   void* data = nullptr;
   check(cudaMalloc(&data, n_bytes));
+  ROOST_CHECK(data != nullptr);
   Buffer buffer(static_cast<std::byte*>(data), n_bytes, [](std::byte* taken) { cudaFree(taken); });
   clear(buffer.data(), n_bytes);
   return buffer;
@@ -47,6 +49,10 @@ size_t Card::available_bytes() const {
   size_t n_free = 0, n_all = 0;
   check(cudaMemGetInfo(&n_free, &n_all));
   return n_free;
+}
+
+const Error* Card::loss() const {
+  return card_loss() ? &*card_loss() : nullptr;
 }
 
 bool has_card() {

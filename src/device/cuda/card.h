@@ -21,6 +21,7 @@ class Card final : public Device {
   void read(void* to, const std::byte* from, size_t n_bytes) override;
   void wait() override { stream_.wait(); }
   size_t available_bytes() const override;
+  const Error* loss() const override;
 
   const Stream& stream() const { return stream_; }
   Staging& staging() { return staging_; }

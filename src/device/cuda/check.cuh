@@ -1,21 +1,23 @@
-// Ends the process with place and message when a call of the CUDA runtime fails: after an
-// asynchronous error nothing on the device can be trusted.
+// A call of the CUDA runtime that fails is the loss of the card.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <source_location>
+#include <string>
+
+#include "device/cuda/loss.h"
 
 namespace roost::cuda {
 
 inline void check(cudaError_t status,
                   std::source_location where = std::source_location::current()) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "%s:%u: cuda: %s: %s\n", where.file_name(), unsigned(where.line()),
-               cudaGetErrorName(status), cudaGetErrorString(status));
-  std::abort();
+  if (status == cudaSuccess || card_loss()) return;
+  const char* slash = std::strrchr(where.file_name(), '/');
+  card_loss() = Error{Refusal::DeviceLost, std::string(cudaGetErrorName(status)) + " (" +
+                                               (slash ? slash + 1 : where.file_name()) + ":" +
+                                               std::to_string(where.line()) + ")"};
 }
 
 // After a launch: a refused configuration shows here, a fault inside the kernel at the next wait.

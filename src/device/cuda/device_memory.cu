@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "device/cuda/check.cuh"
 
 namespace roost::cuda {
@@ -11,6 +12,7 @@ DeviceBuffer::DeviceBuffer(size_t n_bytes) : n_bytes_(n_bytes) {
   if (n_bytes == 0) return;
   void* data = nullptr;
   check(cudaMalloc(&data, n_bytes));
+  ROOST_CHECK(data != nullptr);
   data_.reset(static_cast<std::byte*>(data));
 }
 
@@ -22,6 +24,7 @@ PinnedBuffer::PinnedBuffer(size_t n_bytes) : n_bytes_(n_bytes) {
   if (n_bytes == 0) return;
   void* data = nullptr;
   check(cudaMallocHost(&data, n_bytes));
+  ROOST_CHECK(data != nullptr);
   data_.reset(static_cast<std::byte*>(data));
 }
 

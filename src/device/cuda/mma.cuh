@@ -21,11 +21,14 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 // Four 8 x 8 matrices of bf16 from shared memory, lane l giving the address of row l % 8 of matrix
 // l / 8: to[i] of lane l are row l / 4, columns 2 * (l % 4) and the next, of matrix i; transposed,
 // column l / 4 and those rows.
-__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* shared_row) {
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(uint32_t(__cvta_generic_to_shared(shared_row)))
+               : "r"(shared_row)
                : "memory");
+}
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* shared_row) {
+  load_matrices(to, uint32_t(__cvta_generic_to_shared(shared_row)));
 }
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4],
                                                          const void* shared_row) {

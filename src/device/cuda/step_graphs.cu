@@ -88,6 +88,7 @@ void* StepGraphs::graph_of_key(const std::function<void()>& body) {
   cudaGraph_t captured = nullptr;
   cudaGraphExec_t graph = nullptr;
   check(cudaStreamEndCapture(raw_of(stream_), &captured));
+  if (card_loss()) return nullptr;
   check(cudaGraphInstantiate(&graph, captured, 0));
   check(cudaGraphDestroy(captured));
   if (graphs_.size() == kGraphsMax) graphs_.erase(graphs_.begin());
@@ -104,6 +105,7 @@ void StepGraphs::run(const std::function<void()>& body) {
   body();
   void* graph = graph_of_key(body);
   mode_ = Mode::kOff;
+  if (graph == nullptr) return;  // the card is lost
   stream_.copy_to_device(device_.data(), host_.data(), used_);
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), raw_of(stream_)));
   check(cudaEventRecord(static_cast<cudaEvent_t>(done_.get()), raw_of(stream_)));

@@ -163,26 +163,29 @@ struct AddCall {
 };
 
 // A run of the row with what is added to it, stored where that changes it.
+template <bool kHasExperts>
 __device__ __forceinline__ Run add_to_run(const AddCall& c, int64_t t, int64_t first) {
   uint16_t* row = c.x + t * c.width;
   Run run = load_run(row, first, c.width);
   float sums[kRun];
-  if (c.addend.y != nullptr) expert_sums(c.addend, t, first, c.width, sums);
+  if constexpr (kHasExperts) expert_sums(c.addend, t, first, c.width, sums);
   if (c.addend.add != nullptr) {
     const Run add = load_run(c.addend.add + t * c.width, first, c.width);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) + f32_of(add.v[i]));
   }
-  if (c.addend.y != nullptr) {
+  if constexpr (kHasExperts) {
 #pragma unroll
     for (int i = 0; i < kRun; ++i) run.v[i] = bf16_of(f32_of(run.v[i]) + rounded_to_bf16(sums[i]));
   }
-  if (c.addend.add != nullptr || c.addend.y != nullptr) store_run(run, row, first, c.width);
+  if (kHasExperts || c.addend.add != nullptr) store_run(run, row, first, c.width);
   if (c.tap != nullptr) store_run(run, c.tap + t * c.tap_stride, first, c.width);
   return run;
 }
 
-// A thread reads again only what it wrote itself.
+// A thread reads again only what it wrote itself. Without experts the kernel is short, which
+// counts: a step of few rows runs it from a cold instruction cache.
+template <bool kHasExperts>
 __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
   const Factors factors(c.out != nullptr ? c.weight : nullptr, c.width);
   wait_for_inputs();
@@ -193,10 +196,11 @@ __global__ void __launch_bounds__(kThreads) sm80_add_rms_norm(AddCall c) {
 #pragma unroll
     for (int k = 0; k < kKept; ++k, first += kThreads * kRun) {
       if (first >= c.width) continue;
-      kept[k] = add_to_run(c, t, first);
+      kept[k] = add_to_run<kHasExperts>(c, t, first);
       add_squares(kept[k], squares);
     }
-    for (; first < c.width; first += kThreads * kRun) add_squares(add_to_run(c, t, first), squares);
+    for (; first < c.width; first += kThreads * kRun)
+      add_squares(add_to_run<kHasExperts>(c, t, first), squares);
     if (c.out != nullptr)
       normalize(c.x + t * c.width, kept, factors, c.weight, squares, c.width, c.eps,
                 c.out + t * c.width);
@@ -249,7 +253,8 @@ void add_rms_norm_cuda(const AddRmsNorm& op, CudaContext& context) {
   call.width = op.x.dim(1);
   call.eps = op.eps;
   if (op.add.exists() || sum.y.exists() || op.tap.exists() || call.out != nullptr)
-    launch_kernel(context, sm80_add_rms_norm, grid_of(context, call.n_rows), kThreads, 0, call);
+    launch_kernel(context, sum.y.exists() ? sm80_add_rms_norm<true> : sm80_add_rms_norm<false>,
+                  grid_of(context, call.n_rows), kThreads, 0, call);
   if (!op.out.exists() || !has_rows) return;
   const int64_t n_out = op.out.dim(0);
   launch_kernel(context, sm80_rms_norm, grid_of(context, n_out), kThreads, 0, call.x, call.weight,

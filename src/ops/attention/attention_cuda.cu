@@ -72,23 +72,27 @@ __device__ __forceinline__ uint32_t pair_at(const uint16_t* from) {
 // scores[head][key] of the tile; a warp takes 16 of its 64 keys.
 __device__ __forceinline__ void score(const AttentionCall& c, const Shared& s) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4;
+  const int first_key = warp * 16;
   const uint16_t* a_row = s.q + g * (c.dim + 8) + 2 * quad;
+  const uint16_t* b_row = s.k + (first_key + g) * (c.dim + 8) + 2 * quad;
+  float sums[2][4] = {};  // of keys g and g + 8: two chains, so that neither waits for itself
+#pragma unroll 4
+  for (int k = 0; k < c.dim; k += 16) {
+    const uint32_t a[4] = {pair_at(a_row + k), pair_at(a_row + 8 * (c.dim + 8) + k),
+                           pair_at(a_row + k + 8), pair_at(a_row + 8 * (c.dim + 8) + k + 8)};
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int first_key = warp * 16 + half * 8;
-    const uint16_t* b_row = s.k + (first_key + g) * (c.dim + 8) + 2 * quad;
-    float sums[4] = {0, 0, 0, 0};
-    for (int k = 0; k < c.dim; k += 16) {
-      const uint32_t a[4] = {pair_at(a_row + k), pair_at(a_row + 8 * (c.dim + 8) + k),
-                             pair_at(a_row + k + 8), pair_at(a_row + 8 * (c.dim + 8) + k + 8)};
-      const uint32_t b[2] = {pair_at(b_row + k), pair_at(b_row + k + 8)};
-      mma_m16n8k16(sums, a, b);
+    for (int half = 0; half < 2; ++half) {
+      const uint16_t* b_from = b_row + half * 8 * (c.dim + 8) + k;
+      const uint32_t b[2] = {pair_at(b_from), pair_at(b_from + 8)};
+      mma_m16n8k16(sums[half], a, b);
     }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s.scores[(g + i / 2 * 8) * kScoreStride + first_key + 2 * quad + i % 2] =
-          sums[i] * c.score_scale;
-  }
+      s.scores[(g + i / 2 * 8) * kScoreStride + first_key + half * 8 + 2 * quad + i % 2] =
+          sums[half][i] * c.score_scale;
 }
 
 // The running maximum over the first n_keys scores of a head, its factor, and the head's weights
@@ -145,14 +149,14 @@ __device__ __forceinline__ void gather(const Shared& s, int dim, Totals<kTiles>&
     const uint32_t ones[2] = {0x3F803F80u, 0x3F803F80u};
     mma_m16n8k16(totals.sum, a, ones);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
+    for (int j = 0; j < kTiles; j += 2) {  // of both tiles, keys k to k + 7 and the eight behind
       const int column = (warp + j * kWarps) * 8;
       if (column >= dim) continue;
-      const uint16_t* v = s.v + (k + 2 * quad) * (dim + 8) + column + g;
-      const int next = dim + 8;
-      const uint32_t b[2] = {uint32_t(v[0]) | uint32_t(v[next]) << 16,
-                             uint32_t(v[8 * next]) | uint32_t(v[9 * next]) << 16};
-      mma_m16n8k16(totals.o[j], a, b);
+      const int of_lane = min(column + lane / 16 * kWarps * 8, dim - 8);
+      uint32_t b[4];
+      load_matrices_transposed(b, s.v + (k + lane % 16) * (dim + 8) + of_lane);
+      mma_m16n8k16(totals.o[j], a, {b[0], b[1]});
+      if (column + kWarps * 8 < dim) mma_m16n8k16(totals.o[j + 1], a, {b[2], b[3]});
     }
   }
 }

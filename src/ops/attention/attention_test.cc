@@ -197,8 +197,9 @@ Case make_case(int64_t n_heads, int64_t kv_heads, int64_t dim, Fill fill, std::v
   return c;
 }
 
-// The case with codes of its pages, which then hold what the codes stand for.
-Case coded(Case c) {
+// The case with codes of its pages, which then hold what the codes stand for. A card has no kernel
+// for codes.
+[[maybe_unused]] Case coded(Case c) {
   const auto n_slots = c.k_pages.size() / static_cast<size_t>(c.dim);
   const auto dim = static_cast<size_t>(c.dim);
   c.name += ", codes";
@@ -270,6 +271,7 @@ std::vector<Fault<Attention, Case>> faults() {
          const auto by = c.kv_heads > 1 ? c.dim * kPageTokens : 0;
          std::rotate(c.v_pages.begin(), c.v_pages.begin() + by, c.v_pages.end());
        }},
+#ifndef ROOST_CONTRACT_CUDA  // a card has no kernel for codes
       {"scale of the next token",
        [](Case& c) {
          if (c.has_codes())
@@ -283,6 +285,7 @@ std::vector<Fault<Attention, Case>> faults() {
        [](Case& c) {
          for (double& s : c.v_scales) s = std::isnan(s) ? s : 1;
        }},
+#endif
       {"mask one key short",
        [](Case& c) { c.places[0].first_index -= c.places[0].first_index > 0; }},
       {"mask one key too far", [](Case& c) { c.places[0].first_index += 1; }},

@@ -13,6 +13,11 @@ using namespace cuda;
 constexpr int kExpertsMax = 1024;
 constexpr int kTokensMax = 16;    // with more, weights are better kept in shared memory
 constexpr int kRowsTogether = 8;  // of a product
+constexpr int kThreads = 128;     // four units a block
+constexpr int kWarps = kThreads / 32;
+
+template <int kBits>
+using FewChain = BrickChain<kBits, kBits == 4 ? 8 : 6>;
 constexpr int64_t kCoresBytesMax = int64_t{96} << 10;
 
 struct FewCall {
@@ -56,7 +61,7 @@ struct FewRows {
   __syncthreads();  // the item before is done with its rows
   if (threadIdx.x < kExpertsMax / 32) rows.chosen[threadIdx.x] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < n_ids; i += kBrickThreads)
+  for (int i = threadIdx.x; i < n_ids; i += kThreads)
     atomicOr(&rows.chosen[c.ids[i] / 32], 1u << (c.ids[i] % 32));
   __syncthreads();
   if (threadIdx.x < 32) {
@@ -86,44 +91,46 @@ struct FewRows {
   __syncthreads();
 }
 
-// A product of the tile with the rows, at most kRowsTogether at a time: bricks are read again for
-// more. Calls store(place, row, value) for every output. waits: nothing was waited for yet.
+// The units of a tile, one a warp or two warps a pair, times the rows, at most kRowsTogether at a
+// time: bricks are read again for more. Calls store(place, row, value) for every output. waits:
+// nothing was waited for yet.
 template <int kBits, BrickMode kMode, class RowOf, class Store>
 __device__ __forceinline__ void run_tile(const uint8_t* bricks, const uint8_t* up, int n_across,
                                          int tile, const FewRows& rows, bool waits,
                                          const RowOf& row_of, const Store& store) {
-  using Chain = BrickChain<kBits, kBrickThreads>;
+  using Chain = FewChain<kBits>;
+  constexpr bool kIsPair = kMode == BrickMode::kPair;
   extern __shared__ uint4 dynamic_shared[];
-  auto& ring = *reinterpret_cast<typename Chain::Ring*>(dynamic_shared);
+  uint8_t* rings = reinterpret_cast<uint8_t*>(dynamic_shared);
   const int warp = threadIdx.x / 32;
-  const int64_t bytes_across = n_across * brick_bytes_of(kBits);
+  const int unit = kIsPair ? tile * (kWarps / 2) + warp / 2 : tile * kWarps + warp;
+  uint8_t* ring = rings + warp * Chain::kRingBytes;
+  float* place = reinterpret_cast<float*>(rings + (warp | 1) * Chain::kRingBytes);
   for (int first = 0; first < rows.n; first += kRowsTogether) {
-    const ActivationCores cores{reinterpret_cast<uint8_t*>(&ring + 1),
+    const ActivationCores cores{rings + kWarps * Chain::kRingBytes,
                                 min(kRowsTogether, rows.n - first)};
-    constexpr bool kIsPair = kMode == BrickMode::kPair;
-    Chain chain(
-        ring,
-        kIsPair ? (warp < 2 ? bricks : up) + tile / 2 * bytes_across : bricks + tile * bytes_across,
-        n_across, kIsPair ? tile % 2 * 2 + warp % 2 : warp);
+    if (!waits) __syncthreads();  // the rows before have been multiplied
+    Chain chain(ring,
+                (kIsPair && warp % 2 == 1 ? up : bricks) +
+                    int64_t(unit / 4) * n_across * brick_bytes_of(kBits),
+                n_across, unit % 4);
     if (waits) wait_for_inputs();
     waits = false;
-    __syncthreads();  // the rows before have been multiplied
     load_cores(cores, n_across, [&](int token) { return row_of(rows.places[first + token]); });
     wait_for_cores();
     float sums[4];
     chain.template run<1>(cores, kMode == BrickMode::kQuarters, sums);
-    if constexpr (kIsPair) join_pair<1, kBrickThreads>(sums);
-    if (kIsPair && warp > 1) continue;
-    for_brick_sums<1>(sums, tile * tile_rows_of(kMode) + 16 * warp,
-                      [&](int token, int64_t row, float value) {
-                        if (token < cores.n_rows) store(rows.places[first + token], row, value);
-                      });
+    if constexpr (kIsPair) join_pair<1>(place, sums);
+    if (kIsPair && warp % 2 == 1) continue;
+    for_brick_sums<1>(sums, unit * kUnitRows, [&](int token, int64_t row, float value) {
+      if (token < cores.n_rows) store(rows.places[first + token], row, value);
+    });
   }
 }
 
 template <int kBits>
-__global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_gate_up(FewCall c) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(kThreads) sm90_experts_few_gate_up(FewCall c) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __shared__ FewRows rows;
   // The shared expert's weights may be asked for before the rows are there.
   const bool starts_shared = blockIdx.x < c.n_shared_tiles;
@@ -151,8 +158,8 @@ __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_gate_up(FewCal
 }
 
 template <int kBits, BrickMode kSharedMode>
-__global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(kThreads) sm90_experts_few_down(FewCall c) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __shared__ FewRows rows;
   const bool starts_shared = blockIdx.x < c.n_shared_tiles;
   if (!starts_shared) wait_for_inputs();
@@ -178,7 +185,7 @@ __global__ void __launch_bounds__(kBrickThreads) sm90_experts_few_down(FewCall c
 
 template <int kBits>
 size_t shared_bytes(const FewCall& call, int64_t n_in) {
-  return sizeof(typename BrickChain<kBits, kBrickThreads>::Ring) +
+  return size_t{kWarps} * FewChain<kBits>::kRingBytes +
          cores_bytes(std::min(call.n_rows, kRowsTogether), n_in);
 }
 
@@ -189,19 +196,17 @@ void launch(FewCall call, int64_t n_active_max, CudaContext& context) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(n_bytes)));
     call.n_items = call.n_shared_tiles + n_active_max * call.n_tiles;
-    launch_kernel(context, kernel, grid_of(context, call.n_items), kBrickThreads, n_bytes, call);
+    launch_kernel(context, kernel, grid_of(context, call.n_items), kThreads, n_bytes, call);
   };
-  const auto tiles = [](int64_t n_out, BrickMode mode) {
-    return (n_out + tile_rows_of(mode) - 1) / tile_rows_of(mode);
+  const auto tiles = [](int64_t n_out, int n_units) {
+    return (n_out + n_units * kUnitRows - 1) / (n_units * kUnitRows);
   };
-  call.n_tiles = tiles(call.width, BrickMode::kPair);
-  call.n_shared_tiles = tiles(call.shared_width, BrickMode::kPair);
+  call.n_tiles = tiles(call.width, kWarps / 2);
+  call.n_shared_tiles = tiles(call.shared_width, kWarps / 2);
   run(sm90_experts_few_gate_up<kBits>, call.hidden);
   const bool in_quarters = call.shared_width % (4 * kBrickInputs) == 0;
-  call.n_tiles = tiles(call.hidden, BrickMode::kChain);
-  if (call.shared_width > 0)
-    call.n_shared_tiles =
-        tiles(call.hidden, in_quarters ? BrickMode::kQuarters : BrickMode::kChain);
+  call.n_tiles = tiles(call.hidden, kWarps);
+  if (call.shared_width > 0) call.n_shared_tiles = call.n_tiles;
   run(in_quarters ? sm90_experts_few_down<kBits, BrickMode::kQuarters>
                   : sm90_experts_few_down<kBits, BrickMode::kChain>,
       call.width_max);

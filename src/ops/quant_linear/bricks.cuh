@@ -1,20 +1,21 @@
-// Products of few rows with bricks (QuantMatrix, kBricks) on the warpgroup matrix unit (sm_90a): a
-// warpgroup multiplies 64 weight rows with kColumns · 8 rows of activations, which lie in shared
-// memory. quant_linear and moe_experts are made of it.
+// Products of few rows with bricks (QuantMatrix, kBricks) on the warp matrix unit (sm_90): a warp
+// multiplies 16 weight rows with kColumns · 8 rows of activations, which lie in shared memory.
+// quant_linear and moe_experts are made of it.
 //
 // Arithmetic of an output: that of product.cuh, step by step; only the order in which memory is
 // read differs.
 #pragma once
 
 #include "device/cuda/copy.cuh"
+#include "device/cuda/mma.cuh"
 #include "device/cuda/wgmma.cuh"
 #include "ops/launch.cuh"
 #include "ops/quant_linear/quarters.cuh"
 
 namespace roost::cuda {
 
-inline constexpr int kBrickThreads = 128;
 inline constexpr int kBrickInputs = 64;
+inline constexpr int kUnitRows = 16;  // weight rows of a warp: a quarter of a brick's
 
 __host__ __device__ constexpr int64_t brick_bytes_of(int bits) {
   return 512 * bits + 256;
@@ -93,9 +94,9 @@ __device__ __forceinline__ void fragment(const BrickPart<kBits>& part, int step,
   }
 }
 
-// Where the block's activations lie in shared memory, as cores of the matrix unit's B operand: 16
-// bytes, 8 inputs, of every row, then the next 8 inputs. A core has 8 rows; behind the last row it
-// reads on into the next inputs, whose sums nobody stores: columns do not see each other
+// Where the block's activations lie in shared memory, as cores of the B operand: 16 bytes, 8
+// inputs, of every row, then the next 8 inputs. A core has 8 rows; behind the last row it reads on
+// into the next inputs, whose sums nobody stores: columns do not see each other
 // (docs/decisions/0002-mma-laws.md, L2).
 struct ActivationCores {
   uint8_t* base;
@@ -122,128 +123,146 @@ __device__ __forceinline__ void load_cores(const ActivationCores& to, int n_acro
 // Behind load_cores, in all threads: the rows are there.
 __device__ __forceinline__ void wait_for_cores() {
   copy_wait<0>();
-  fence_async_shared();
   __syncthreads();
 }
 
-// A warpgroup's way through bricks that follow each other. Weights come through a ring in shared
-// memory, where a thread reads only what it copied itself: copies end in order, so waiting for one
-// leaves those behind it on their way.
-template <int kBits, int kThreads>
+// A warp's way through bricks that follow each other, two at a time. Weights come through a ring in
+// shared memory, where a thread reads only what it copied itself: copies end in order, so waiting
+// for one leaves those behind it on their way. kDepth: how many, at least 4.
+template <int kBits, int kDepth>
 class BrickChain {
- public:
-  static constexpr int kDepth = kBits == 4 ? 8 : 5;  // bricks on their way
-  struct Ring {
-    struct Slot {
-      uint4 codes[kBits / 4][kThreads];
-      uint2 pairs[kThreads];
-    } slots[kDepth];
-  };
+  static constexpr int kCodesBytes = 128 * kBits;  // of a warp and a brick, as the next
+  static constexpr int kPairsBytes = 256;
 
-  // Asks for the first bricks of n. part: which 16 rows of a brick are the warp's, 0..3.
-  __device__ __forceinline__ BrickChain(Ring& ring, const uint8_t* bricks, int n, int part)
-      : place_(shared_address(&ring.slots[0].codes[0][threadIdx.x])),
-        first_place_(place_),
-        n_left_to_ask_(n),
-        n_(n) {
+ public:
+  static constexpr int kRingBytes = kDepth * (kCodesBytes + kPairsBytes);  // of a warp
+
+  // Asks for the first bricks of n. unit: which 16 rows of a brick are the warp's, 0..3.
+  __device__ __forceinline__ BrickChain(uint8_t* ring, const uint8_t* bricks, int n, int unit)
+      : n_left_to_ask_(n), n_(n) {
     const int lane = threadIdx.x % 32;
-    next_ = bricks + 16 * (32 * part + lane);
-    pairs_ = 512 * kBits - 16 * (32 * part + lane) + 8 * (8 * part + lane / 4);
+    codes_ = shared_address(ring) + 16 * lane;
+    pairs_ = shared_address(ring) + kDepth * kCodesBytes + 8 * lane;
+    next_codes_ = bricks + 16 * (32 * unit + lane);
+    next_pairs_ = bricks + 512 * kBits + 8 * (8 * unit + lane / 4);
 #pragma unroll 1
-    for (int j = 0; j < kDepth; ++j) ask_and_turn();
+    for (int slot = 0; slot < kDepth; slot += 2) ask_two(slot);
   }
 
   // sums = weights · activations. in_quarters: (P0 + P1) + (P2 + P3) over the quarters of the
-  // bricks, else a chain; a chain has an even number of bricks. The loop is short: a step of few
-  // rows runs it from a cold instruction cache.
+  // bricks, else a chain; a chain has an even number of bricks, or none. The loop is short: a step
+  // of few rows runs it from a cold instruction cache. Operands are loaded a brick ahead.
   template <int kColumns>
   __device__ __forceinline__ void run(const ActivationCores& cores, bool in_quarters,
                                       float (&sums)[kColumns * 4]) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int kCoreBytes = 128;
-    uint64_t x = core_descriptor(shared_address(cores.base), cores.n_rows * 16, kCoreBytes);
-    const int n_chain = in_quarters ? n_ / 4 : n_;
+    const int lane = threadIdx.x % 32, n_chain = in_quarters ? n_ / 4 : n_;
+    const uint32_t brick_of_rows = 128 * cores.n_rows;
+    uint32_t x = shared_address(cores.base) + 16 * (lane / 8 * cores.n_rows + lane % 8);
     float part[kColumns * 4] = {}, third[kColumns * 4] = {};
-    uint32_t a_even[4][4], a_odd[4][4];
-    int quarter = 0;
+    Operands<kColumns> even, odd;
+    int slot = 0, quarter = 0, n_left = n_;
+    if (n_left > 0) {
+      copy_wait<kDepth / 2 - 1>();
+      load(even, slot, x, cores.n_rows);
+    }
 #pragma unroll 1
     for (int begin = 0; begin < n_; begin += n_chain, ++quarter) {
 #pragma unroll 1
       for (int j = 0; j < n_chain; j += 2) {
-        step<kColumns>(x, cores.n_rows, a_even, part);
-        step<kColumns>(x, cores.n_rows, a_odd, part);
+        load(odd, slot + 1, x + brick_of_rows, cores.n_rows);
+        multiply(even, part);
+        x += 2 * brick_of_rows;
+        n_left -= 2;
+        const int asked = slot;
+        slot = (slot + 2) % kDepth;
+        if (n_left > 0) {
+          copy_wait<kDepth / 2 - 2>();
+          load(even, slot, x, cores.n_rows);
+        }
+        multiply(odd, part);
+        ask_two(asked);
       }
-      wgmma_wait<0>();
-      wgmma_hold(part);
       end_quarter(quarter, part, third, sums);
     }
     copy_wait<0>();
-#endif
   }
 
  private:
-  static constexpr int kSlotBytes = int(sizeof(typename Ring::Slot));
+  static_assert(kDepth % 2 == 0 && kDepth >= 4);
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  // The next brick: its operand is made while the products of the one before it run. x moves on.
+  // Of one brick: a thread's weights, and both halves of the inputs for each 8 rows.
   template <int kColumns>
-  __device__ __forceinline__ void step(uint64_t& x, int n_rows, uint32_t (&a)[4][4],
-                                       float (&sums)[kColumns * 4]) {
-    copy_wait<kDepth - 1>();
-    BrickPart<kBits> brick;
-#pragma unroll
-    for (int i = 0; i < kBits / 4; ++i) brick.codes[i] = load_shared_16(place_ + i * 16 * kThreads);
-    brick.pairs = load_shared_8(pairs_place());
-    wgmma_wait<1>();  // of the products before the last, whose operand is written again
-#pragma unroll
-    for (int s = 0; s < 4; ++s) fragment<kBits>(brick, s, a[s]);
-    wgmma_fence();
-#pragma unroll
-    for (int s = 0; s < 4; ++s) wgmma(sums, a[s], x + uint32_t(2 * s * n_rows));
-    wgmma_commit();
-    x += uint32_t(8 * n_rows);
-    ask_and_turn();
-  }
-#endif
+  struct Operands {
+    BrickPart<kBits> weights;
+    uint32_t x[kColumns][2][4];
+  };
 
-  __device__ __forceinline__ uint32_t pairs_place() const {
-    return place_ - 8 * threadIdx.x + kBits / 4 * 16 * kThreads;
+  template <int kColumns>
+  __device__ __forceinline__ void load(Operands<kColumns>& to, int slot, uint32_t x, int n_rows) {
+#pragma unroll
+    for (int i = 0; i < kBits / 4; ++i)
+      to.weights.codes[i] = load_shared_16(codes_ + slot * kCodesBytes + 512 * i);
+    to.weights.pairs = load_shared_8(pairs_ + slot * kPairsBytes);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      load_matrices(to.x[c][0], x + 128 * c);
+      load_matrices(to.x[c][1], x + 128 * c + 64 * n_rows);
+    }
   }
 
-  // Copies the next brick into the place of the one that was read last, and goes on to the next
-  // place. Also a group of copies where there is no brick, so that waiting can count.
-  __device__ __forceinline__ void ask_and_turn() {
+  template <int kColumns>
+  static __device__ __forceinline__ void multiply(const Operands<kColumns>& operands,
+                                                  float (&sums)[kColumns * 4]) {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      uint32_t a[4];
+      fragment<kBits>(operands.weights, step, a);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const uint32_t(&x)[4] = operands.x[c][step / 2];
+        const uint32_t b[2] = {x[step % 2 * 2], x[step % 2 * 2 + 1]};
+        mma_m16n8k16(reinterpret_cast<float(&)[4]>(sums[4 * c]), a, b);
+      }
+    }
+  }
+
+  // Copies the next two bricks into two places that have been read. Also a group of copies where
+  // there are no bricks, so that waiting can count.
+  __device__ __forceinline__ void ask_two(int slot) {
     if (n_left_to_ask_ > 0) {
 #pragma unroll
-      for (int i = 0; i < kBits / 4; ++i) copy_16(place_ + i * 16 * kThreads, next_ + 2048 * i);
-      copy_8(pairs_place(), next_ + pairs_);
+      for (int brick = 0; brick < 2; ++brick) {
+        const int64_t at = brick * brick_bytes_of(kBits);
+#pragma unroll
+        for (int i = 0; i < kBits / 4; ++i)
+          copy_16(codes_ + (slot + brick) * kCodesBytes + 512 * i, next_codes_ + at + 2048 * i);
+        copy_8(pairs_ + (slot + brick) * kPairsBytes, next_pairs_ + at);
+      }
     }
     copy_commit();
-    n_left_to_ask_ -= 1;
-    next_ += brick_bytes_of(kBits);
-    place_ =
-        place_ == first_place_ + (kDepth - 1) * kSlotBytes ? first_place_ : place_ + kSlotBytes;
+    n_left_to_ask_ -= 2;
+    next_codes_ += 2 * brick_bytes_of(kBits);
+    next_pairs_ += 2 * brick_bytes_of(kBits);
   }
 
-  uint32_t place_, first_place_;  // in shared memory, of the thread's codes
-  const uint8_t* next_;           // its codes of the next brick to ask for
-  int pairs_;                     // from there to its scales and biases
+  uint32_t codes_, pairs_;  // in shared memory, the thread's places of the first slot
+  const uint8_t *next_codes_, *next_pairs_;
   int n_left_to_ask_, n_;
 };
 
-// silu(gate)·up, in the sums of every four warps' first two; the others hold up.
-template <int kColumns, int kThreads>
-__device__ __forceinline__ void join_pair(float (&sums)[kColumns * 4]) {
-  __shared__ float up[kColumns * 4][kThreads / 2];
-  const int warp = threadIdx.x / 32 % 4;
-  const int place = threadIdx.x / 128 * 64 + threadIdx.x % 64;
+// silu(gate)·up in the sums of the even warps; the odd ones beside them hold up. All threads of the
+// block call it, with a place of 32 · kColumns · 4 numbers for each warp.
+template <int kColumns>
+__device__ __forceinline__ void join_pair(float* place_of_warp, float (&sums)[kColumns * 4]) {
+  const bool is_up = threadIdx.x / 32 % 2 == 1;
+  float* place = place_of_warp + threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kColumns * 4; ++i)
-    if (warp > 1) up[i][place] = sums[i];
+    if (is_up) place[32 * i] = sums[i];
   __syncthreads();
-  if (warp > 1) return;
+  if (is_up) return;
 #pragma unroll
-  for (int i = 0; i < kColumns * 4; ++i) sums[i] = silu_f32(sums[i]) * up[i][place];
+  for (int i = 0; i < kColumns * 4; ++i) sums[i] = silu_f32(sums[i]) * place[32 * i];
 }
 
 // Calls store(token, row, value) for the sums of 16 rows from first_row on.
@@ -261,16 +280,12 @@ inline bool has_even_chains(int64_t n_in, int n_chains) {
   return n_in % (2 * n_chains * kBrickInputs) == 0;
 }
 
-// How the warps of a block share its work, four at a time.
+// How warps share the 16 rows of a unit.
 enum class BrickMode {
-  kChain,     // 64 rows, 16 a warp
-  kQuarters,  // the same, of a matrix in quarters
-  kPair,      // 32 rows of a SwiGLU pair: gate in the first two warps, up in the others
+  kChain,     // one warp
+  kQuarters,  // one warp of each of four blocks, which run together
+  kPair,      // two warps: gate and up of a SwiGLU pair
 };
-
-__host__ __device__ constexpr int64_t tile_rows_of(BrickMode mode) {
-  return mode == BrickMode::kPair ? 32 : 64;
-}
 
 inline bool is_bricks(const QuantMatrix& w) {
   return w.format == QuantMatrix::Format::kBricks;

@@ -17,6 +17,16 @@ bool has_warpgroup_products() {
   return has;
 }
 
+int n_multiprocessors() {
+  static const int n = [] {
+    int device = 0, count = 1;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+    return count;
+  }();
+  return n;
+}
+
 }  // namespace cuda
 
 namespace {

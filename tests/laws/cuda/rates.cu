@@ -12,10 +12,6 @@
 #include "device/cuda/wgmma.cuh"
 #include "laws/cuda/device_array.cuh"
 
-#ifdef ROOST_CUBLAS
-#include <cublas_v2.h>
-#endif
-
 namespace roost::laws {
 namespace {
 
@@ -308,32 +304,6 @@ std::vector<Figure> measure_product_rates() {
   add_sustained_rate<128, true, 4>(figures, buffers);
   return figures;
 }
-
-#ifdef ROOST_CUBLAS
-std::vector<Figure> measure_library_product() {
-  constexpr int kSize = 8192;
-  constexpr size_t kBytes = size_t(kSize) * kSize * 2;
-  const DeviceArray<uint4> a(kBytes / 16), b(kBytes / 16), c(kBytes / 16);
-  fill(a.data(), kBytes);
-  fill(b.data(), kBytes);
-  cublasHandle_t handle;
-  if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return {};
-  const float one = 1, zero = 0;
-  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-  const double ms = median_ms(21, [&] {
-    status = cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, kSize, kSize, kSize, &one, a.data(),
-                          CUDA_R_16BF, kSize, b.data(), CUDA_R_16BF, kSize, &zero, c.data(),
-                          CUDA_R_16BF, kSize, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-  });
-  cublasDestroy(handle);
-  if (status != CUBLAS_STATUS_SUCCESS) return {};
-  return {{"cuBLAS bf16 8192 x 8192 x 8192", 2.0 * kSize * kSize * kSize / ms / 1e9, "TFLOP/s"}};
-}
-#else
-std::vector<Figure> measure_library_product() {
-  return {};
-}
-#endif
 
 struct Load::State {
   static constexpr size_t kCopyBytes = size_t(512) << 20;

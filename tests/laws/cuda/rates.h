@@ -12,7 +12,6 @@ namespace roost::laws {
 
 std::vector<Figure> measure_bandwidth();
 std::vector<Figure> measure_product_rates();
-std::vector<Figure> measure_library_product();  // empty where the build has no cuBLAS
 
 // Products on half of the multiprocessors and copies on the rest, beside what the caller runs.
 class Load {
