@@ -119,7 +119,7 @@ inline Trace run_agent_trace(Desk& desk, int64_t scale) {
   // Most results are short, some are files.
   const auto result = [&] {
     return desk.text(desk.between(0, 9) == 0 ? desk.between(2'000 / scale, 8'000 / scale)
-                                             : desk.between(200 / scale, 2'000 / scale));
+                                             : desk.between(200 / scale, 600 / scale));
   };
   Tokens system = {desk.turn_token()};
   append(system, desk.text(12'000 / scale));
@@ -127,7 +127,7 @@ inline Trace run_agent_trace(Desk& desk, int64_t scale) {
   desk.add_turn(main, desk.text(13'000 / scale));
   int64_t n_known = 0;
   for (int turn = 0; turn < 30; ++turn) {
-    const auto reply = desk.submit(main, desk.between(40 / scale + 1, 400 / scale), 7);
+    const auto reply = desk.submit(main, desk.between(40 / scale + 1, 160 / scale), 7);
     if (turn == 2) {
       // A title, of the first query without its system turn.
       Tokens title;

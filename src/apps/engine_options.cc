@@ -39,6 +39,11 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--max-memory", flags.max_memory, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-memory", flags.cache_memory, -1, kMiBMax));
+  ROOST_TRY_DO(check_range("--cache-host", flags.cache_host, -1, kMiBMax));
+  if (flags.cache_host > 0 && flags.device == "cpu")
+    return Error{Refusal::FlagValue,
+                 "--cache-host: with --device cpu the prefix cache is in host memory already, see "
+                 "--cache-memory"};
   ROOST_TRY_DO(check_range("--cache-disk", flags.cache_disk, 1, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-write", flags.cache_write, 1, kMiBMax));
   ROOST_TRY_DO(check_range("--snapshot-every", flags.snapshot_every, 64, limits::kContextMax));
@@ -57,6 +62,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   out.cache_disk_bytes = bytes_of(flags.cache_disk);
   out.cache_write_bytes = bytes_of(flags.cache_write);
   if (flags.cache_memory >= 0) out.cache_bytes = bytes_of(flags.cache_memory);
+  if (flags.cache_host >= 0) out.cache_host_bytes = bytes_of(flags.cache_host);
   out.snapshot_every = flags.snapshot_every;
   out.gap_ns_max = flags.chunk_ms * 1'000'000;
   return out;

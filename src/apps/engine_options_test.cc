@@ -44,6 +44,15 @@ TEST(EngineOptionsOfFlags, pages_of_codes_are_refused_where_no_kernel_reads_them
   EXPECT_EQ(engine_options_of(flags).error().detail, "--kv: have int4, want bf16 or int8");
 }
 
+TEST(EngineOptionsOfFlags, host_memory_below_a_cache_in_host_memory_is_refused) {
+  Flags flags;
+  EXPECT_FALSE(engine_options_of(flags)->cache_host_bytes);
+  flags.cache_host = 5;
+  EXPECT_EQ(engine_options_of(flags).error().refusal, Refusal::FlagValue);
+  flags.device = "cuda";
+  EXPECT_EQ(engine_options_of(flags)->cache_host_bytes, 5u << 20);
+}
+
 TEST(EngineOptionsOfFlags, a_value_out_of_range_is_refused_by_name) {
   Flags flags;
   flags.snapshot_every = 63;

@@ -240,8 +240,11 @@ void print_memory_plan(const MemoryPlan& plan) {
   fmt::print("  {} pages of {} tokens, {} of them for running streams; {} slots; {} kept states\n",
              plan.n_pages, kPageTokens, plan.n_pages_of_streams, plan.n_slots, plan.n_snapshots);
   fmt::print("  context {} tokens\n", plan.context_max);
-  fmt::print("  prefix cache: {} bytes of memory where the model runs, {} bytes of files\n",
-             plan.snapshots + plan.cached_pages(), plan.disk);
+  // A card has host memory below it; on the CPU both are one.
+  const std::string host =
+      plan.host == 0 ? "" : fmt::format("{} bytes of host memory below it, ", plan.host);
+  fmt::print("  prefix cache: {} bytes of memory where the model runs, {}{} bytes of files\n",
+             plan.snapshots + plan.cached_pages(), host, plan.disk);
 }
 
 int run_inspect(const InspectOptions& options) {

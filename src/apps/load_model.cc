@@ -185,6 +185,7 @@ void log_plan(const MemoryPlan& plan) {
        {"n_snapshots", fmt::to_string(plan.n_snapshots)},
        {"scratch_mib", mib(plan.scratch)},
        {"workspace_mib", mib(plan.workspace)},
+       {"host_mib", mib(plan.host)},
        {"staging_mib", mib(plan.staging)}});
 }
 

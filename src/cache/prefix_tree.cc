@@ -341,20 +341,20 @@ void PrefixTree::kept(int32_t snapshot, Kept& out) const {
   out.keys.resize(static_cast<size_t>(s.position));
 }
 
-int32_t PrefixTree::best_unsaved() const {
+int32_t PrefixTree::best_unsaved(LowerTier tier) const {
   int32_t best = -1;
   double best_value = 0;
   for (int32_t s = 0; s < n_snapshots(); ++s) {
-    if (snapshots_[at(s)].page < 0 || snapshots_[at(s)].is_saved) continue;
+    if (!snapshots_[at(s)].is_unsaved(tier)) continue;
     const double value = value_of(s);
     if (best < 0 || value > best_value) best = s, best_value = value;
   }
   return best;
 }
 
-bool PrefixTree::has_unsaved() const {
+bool PrefixTree::has_unsaved(LowerTier tier) const {
   return std::any_of(snapshots_.begin(), snapshots_.end(),
-                     [](const Snapshot& s) { return s.page >= 0 && !s.is_saved; });
+                     [tier](const Snapshot& s) { return s.is_unsaved(tier); });
 }
 
 // -------------------------------------------------------------------------------------- eviction

@@ -24,6 +24,9 @@ enum class SnapshotKind : uint8_t {
   kSuspended,  // of a sequence that waits and goes on from here
 };
 
+// Where else a snapshot may be kept.
+enum class LowerTier : uint8_t { kHost = 1, kDisk = 2 };
+
 // Bookkeeping on numbers only: the bytes of pages and states are moved by the caller. A node is a
 // page: page p of a path holds the keys [64·p, 64·p + n). Full nodes may have children; a node of
 // fewer keys has none and grows with the sequence that writes its page. A page is free, or held by
@@ -61,6 +64,8 @@ class PrefixTree {
   // before it is written, and belongs to others. pages needs room for ceil(n_max / 64).
   Hit find(const Hash128& salt, std::span<const int32_t> keys, int64_t n_max,
            std::vector<int32_t>& pages);
+  // The full page of these 64 keys below its parent (-1: the first page); -1: there is none.
+  int32_t find_full(const Hash128& salt, int32_t parent, std::span<const int32_t> keys) const;
 
   // ----------------------------------------------------------------------------------- filling
   // Puts the keys of a held page below its parent (-1: the first page), or adds those behind the
@@ -80,6 +85,8 @@ class PrefixTree {
   int32_t note_use(int32_t snapshot);
   void tick() { ++now_; }  // a request has come: everything is one older
   int64_t position_of(int32_t snapshot) const { return snapshots_[at(snapshot)].position; }
+  SnapshotKind kind_of(int32_t snapshot) const { return snapshots_[at(snapshot)].kind; }
+  uint64_t owner_of(int32_t snapshot) const { return snapshots_[at(snapshot)].owner; }
   int32_t n_snapshots() const { return static_cast<int32_t>(snapshots_.size()); }
   int32_t n_used_snapshots() const {
     return n_snapshots() - static_cast<int32_t>(free_snapshots_.size());
@@ -95,10 +102,12 @@ class PrefixTree {
     std::vector<int32_t> keys, pages;
   };
   void kept(int32_t snapshot, Kept& out) const;
-  // Of the snapshots that have not been marked as saved the one that is worth most; -1: none.
-  int32_t best_unsaved() const;
-  bool has_unsaved() const;
-  void mark_saved(int32_t snapshot) { snapshots_[at(snapshot)].is_saved = true; }
+  // Of the snapshots that have not been marked as saved there the one that is worth most; -1: none.
+  int32_t best_unsaved(LowerTier tier) const;
+  bool has_unsaved(LowerTier tier) const;
+  void mark_saved(int32_t snapshot, LowerTier tier) {
+    snapshots_[at(snapshot)].saved_in |= static_cast<uint8_t>(tier);
+  }
 
   // Cost to recompute × chance of reuse, in keys: what is lost with the snapshot.
   double value_of(int32_t snapshot) const;
@@ -120,11 +129,14 @@ class PrefixTree {
     int32_t page = -1;  // -1: free
     int32_t next = -1;  // in its node
     SnapshotKind kind = SnapshotKind::kLadder;
-    bool is_saved = false;
+    uint8_t saved_in = 0;  // tiers
     int32_t n_uses = 0;
     int32_t n_turns = 0;  // that led here, while it is the front of its conversation
     int64_t position = 0, last_use = 0;
     uint64_t owner = 0;
+    bool is_unsaved(LowerTier tier) const {
+      return page >= 0 && (saved_in & static_cast<uint8_t>(tier)) == 0;
+    }
   };
 
   static size_t at(int32_t id) { return static_cast<size_t>(id); }
@@ -134,7 +146,6 @@ class PrefixTree {
     return parent < 0 ? first_root_ : node(parent).first_child;
   }
 
-  int32_t find_full(const Hash128& salt, int32_t parent, std::span<const int32_t> keys) const;
   void index(int32_t page);
   void unindex(int32_t page);
   void link(int32_t page, int32_t parent);

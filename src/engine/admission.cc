@@ -19,6 +19,7 @@ void EngineCore::admit() {
   if (runner_.loss() != nullptr) return end_all();
   if (running_.empty()) round_from_ns_ = clock_.now_ns();
   end_what_is_due();
+  if (host_) host_->advance(has_running());
   if (disk_) disk_->advance();
   while (const std::optional<size_t> idx = next_waiting()) {
     Sequence& s = *waiting_[*idx];
@@ -27,7 +28,7 @@ void EngineCore::admit() {
       enter_running(*idx);
       continue;
     }
-    if (running_.empty() && disk_ && disk_->give_up()) continue;
+    if (running_.empty() && give_up_copies()) continue;
     if (running_.empty() || s.is_background()) return;
     const size_t victim = newest_of_lowest_class();
     if (!running_[victim]->is_background()) return;
@@ -45,7 +46,7 @@ std::optional<size_t> EngineCore::next_waiting() {
     if (first &&
         !is_before(need, waiting_[*first]->need(waiting_[*first]->n_hit_estimate), options_.limits))
       continue;
-    if (must_wait_for_leader(s) || (disk_ && disk_->must_wait(s))) continue;
+    if (must_wait_for_leader(s) || must_wait_for_copies(s)) continue;
     first = i;
   }
   if (!first || !waiting_[*first]->is_background()) return first;
@@ -98,6 +99,16 @@ bool EngineCore::must_wait_for_leader(Sequence& s) {
   return deepest > known;
 }
 
+// Whether host memory or files hold more of its prefix, which is being brought.
+bool EngineCore::must_wait_for_copies(Sequence& s) {
+  return (host_ && host_->must_wait(s)) || (disk_ && disk_->must_wait(s));
+}
+
+// What is brought makes room for what runs or could. False: it holds nothing.
+bool EngineCore::give_up_copies() {
+  return (host_ && host_->give_up()) || (disk_ && disk_->give_up());
+}
+
 // A slot, the state to go on from, and the pages of all known tokens and the next new ones.
 bool EngineCore::reserve(Sequence& s, bool with_cache) {
   if (slots_.n_free() == 0) return false;
@@ -137,6 +148,7 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
   }
   counts_.n_restored += s.event.is_from_disk && !s.has_started;
   tree_.tick();
+  if (host_) host_->tick();
   return true;
 }
 
@@ -161,7 +173,7 @@ void EngineCore::grow_pages() {
         running_[i]->pages.push_back(*page);
         continue;
       }
-      if (disk_ && disk_->give_up()) continue;
+      if (give_up_copies()) continue;
       // One sequence alone always fits: the context is bounded by the pages.
       ROOST_CHECK(running_.size() > 1);
       const size_t victim = newest_of_lowest_class();

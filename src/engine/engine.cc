@@ -86,6 +86,7 @@ EngineImpl::EngineImpl(const ModelWeights& weights, const EngineOptions& options
       core_(core_options(options, plan, weights.config.end_tokens, weights.config.vocabulary),
             *runner_, clock) {
   core_.measure_costs(kCostsBudgetNs);
+  if (plan_.n_host_pages > 0) core_.keep_in_host(plan_.n_host_pages, plan_.n_host_snapshots);
   if (files_) {
     side_ = std::make_unique<SideThread>([this] {
       const std::lock_guard lock(mutex_);
@@ -218,18 +219,14 @@ bool EngineImpl::take_commands(bool is_idle) {
   return goes_on;
 }
 
-// Until something comes, a file is read or written, or the next one may be written.
+// Until something comes, a file is read or written, or the next copy may be made.
 void EngineImpl::sleep(std::unique_lock<std::mutex>& lock) {
   const auto has_something = [this] {
     return is_stopping_ || has_side_work_ended_ || has_commands();
   };
-  int64_t ns = PrefixDisk::kNever;
-  if (core_.has_work()) {
-    ns = kPollNs;
-  } else if (core_.disk() != nullptr) {
-    ns = core_.disk()->next_ns();
-    if (ns != PrefixDisk::kNever) ns = std::max<int64_t>(ns - clock_.now_ns(), 0);
-  }
+  int64_t ns = core_.next_copy_ns();
+  if (ns != PrefixDisk::kNever) ns = std::max<int64_t>(ns - clock_.now_ns(), 0);
+  if (core_.has_work()) ns = std::min(ns, kPollNs);
   if (ns == PrefixDisk::kNever) {
     wake_.wait(lock, has_something);
   } else {
@@ -261,9 +258,8 @@ void EngineImpl::publish_counts() {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeights> weights,
                                                const EngineOptions& options, const Clock& clock) {
   EngineOptions chosen = options;
-  const size_t available =
-      chosen.hardware ? chosen.hardware->device().available_bytes() : available_memory_bytes();
-  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available));
+  const Available available = available_to(chosen);
+  ROOST_TRY(const MemoryPlan plan, plan_memory(*weights, chosen, available.here, available.host));
   std::unique_ptr<StepRunner> runner = make_model_runner(weights, chosen, plan);
   std::unique_ptr<PrefixFiles> files;
   if (chosen.has_cache && !chosen.cache_folder.empty()) {

@@ -46,6 +46,9 @@ struct EngineRequest {
   // to differ from this one: state is kept there. Any order; those outside 1 … n_prompt - 1 are
   // ignored.
   std::vector<int64_t> places;
+  // State is kept behind each of these tokens of the reply too, the first few of them: whoever
+  // reads it may end it there, by a cancel. -1: none.
+  int32_t place_token = -1;
   bool tells_progress = false;  // kProgress behind every chunk of the prompt
 };
 
@@ -115,6 +118,9 @@ class Engine {
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
     int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_cache_file_bytes = 0;
+    // Host memory below a card's: what it holds, and states that were copied back.
+    int32_t n_host_pages = 0, n_host_snapshots = 0;
+    int64_t n_restored_from_host = 0;
     int64_t n_restored = 0;  // requests that went on from what was read from files
   };
   virtual Counts counts() const = 0;  // any thread

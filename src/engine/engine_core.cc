@@ -145,6 +145,19 @@ void EngineCore::keep_in(PrefixFiles& files, SideWork& side, uint64_t write_byte
       clock_);
 }
 
+void EngineCore::keep_in_host(int32_t n_pages, int32_t n_snapshots) {
+  PrefixHost::Options options;
+  options.n_pages = n_pages;
+  options.n_snapshots = n_snapshots;
+  options.context_max = options_.context_max;
+  host_ = std::make_unique<PrefixHost>(options, tree_, runner_, clock_);
+}
+
+int64_t EngineCore::next_copy_ns() const {
+  return std::min(host_ ? host_->next_ns() : PrefixHost::kNever,
+                  disk_ ? disk_->next_ns() : PrefixDisk::kNever);
+}
+
 // -------------------------------------------------------------------------------------- commands
 
 void EngineCore::add(SequencePtr sequence) {
@@ -177,6 +190,7 @@ size_t EngineCore::n_queued() const {
 
 void EngineCore::flush_prefixes() {
   tree_.drop_unneeded();
+  if (host_) host_->flush();
   if (disk_) disk_->flush();
 }
 
@@ -194,6 +208,11 @@ Engine::Counts EngineCore::counts() const {
   c.n_evicted_pages = tree_.n_evicted_pages();
   c.n_evicted_snapshots = tree_.n_evicted_snapshots();
   c.n_saved_snapshots = tree_.n_added_snapshots();
+  if (host_) {
+    c.n_host_snapshots = host_->tree().n_used_snapshots();
+    c.n_host_pages = host_->tree().n_cached_pages();
+    c.n_restored_from_host = host_->n_restored();
+  }
   if (disk_) {
     const PrefixFiles::Counts files = disk_->files().counts();
     c.n_cache_files = files.n_entries;
@@ -215,6 +234,10 @@ void EngineCore::check_invariants() const {
     n_held += !is_seen[static_cast<size_t>(page)];
     is_seen[static_cast<size_t>(page)] = true;
   };
+  if (host_) {
+    host_->tree().check_invariants();
+    std::for_each(host_->held_pages().begin(), host_->held_pages().end(), see);
+  }
   if (disk_) std::for_each(disk_->held_pages().begin(), disk_->held_pages().end(), see);
   for (const SequencePtr& s : running_) {
     ROOST_CHECK(s->slot >= 0 && s->n_stored <= s->n_computed && s->n_computed <= s->n_tokens());
@@ -266,7 +289,9 @@ void EngineCore::remove_finished() {
     const EngineEvent& end = s->event;
     if (end.error && end.error->refusal == Refusal::EngineNonfinite) {
       tree_.drop_snapshots_of(s->id);
+      if (host_) host_->drop_snapshots_of(s->id);
     } else if (end.finish == Finish::kCancelled || end.finish == Finish::kError) {
+      keep_waiting_places(*s);
       if (s->n_stored - s->n_kept >= kPageTokens) keep_snapshot(*s, SnapshotKind::kBorder);
     } else {
       keep_end(*s, SnapshotKind::kReply);
@@ -274,6 +299,7 @@ void EngineCore::remove_finished() {
     release(*s);
   }
   for (const SequencePtr& s : waiting_) {
+    if (host_ && !s->sink) host_->forget(*s);
     if (disk_ && !s->sink) disk_->forget(*s);
   }
   const auto has_ended = [](const SequencePtr& s) { return !s->sink; };

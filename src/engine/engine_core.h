@@ -12,6 +12,7 @@
 #include "cache/prefix_tree.h"
 #include "engine/engine.h"
 #include "engine/prefix_disk.h"
+#include "engine/prefix_host.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/speculation/rounds.h"
@@ -53,13 +54,18 @@ class EngineCore {
   // The prefix tree goes on in files; before the first request. Both must outlive it, and no job
   // may run when it is destroyed.
   void keep_in(PrefixFiles& files, SideWork& side, uint64_t write_bytes_per_s);
-  PrefixDisk* disk() { return disk_.get(); }  // null: there are no files
-  void flush_prefixes();                      // all that no sequence needs, and all files
+  // And before that in so much host memory, where the runner's is another.
+  void keep_in_host(int32_t n_pages, int32_t n_snapshots);
+  const PrefixHost* host() const { return host_.get(); }  // null: there is none
+  PrefixDisk* disk() { return disk_.get(); }              // null: there are no files
+  void flush_prefixes();  // all that no sequence needs, and all files
 
   void add(std::unique_ptr<Sequence> sequence);
   void cancel(Engine::RequestId id);
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   bool has_running() const { return !running_.empty(); }
+  // When admit has copies to make though nobody runs; PrefixDisk::kNever: not at all.
+  int64_t next_copy_ns() const;
   void admit();    // endings that are due, then whoever can start
   void step();     // one forward call for those that run, if any
   void end_all();  // everything ends: with device.lost if that is why, else with kCancelled
@@ -86,6 +92,8 @@ class EngineCore {
   // admission.cc: who runs.
   std::optional<size_t> next_waiting();
   bool must_wait_for_leader(Sequence& s);
+  bool must_wait_for_copies(Sequence& s);
+  bool give_up_copies();
   bool reserve(Sequence& s, bool with_cache);
   void enter_running(size_t waiting_idx);
   void grow_pages();
@@ -99,8 +107,10 @@ class EngineCore {
   std::optional<int32_t> take_over_pages(Sequence& s);
   std::optional<Place> next_place(const Sequence& s) const;
   void add_place(Sequence& s, Place place) const;
+  void add_place_at_end(Sequence& s) const;
   void keep_snapshot(Sequence& s, SnapshotKind kind);
   void keep_end(Sequence& s, SnapshotKind kind);
+  void keep_waiting_places(Sequence& s);
   void publish(Sequence& s, int64_t position);
 
   // engine_step.cc: one forward call.
@@ -128,6 +138,7 @@ class EngineCore {
   StepRunner& runner_;
   const Clock& clock_;
   PrefixTree tree_;
+  std::unique_ptr<PrefixHost> host_;  // null: the runner's memory is the host's
   std::unique_ptr<PrefixDisk> disk_;  // null: the prefix tree ends with the process
   IdPool slots_;
   StepCosts costs_;

@@ -267,6 +267,7 @@ void EngineCore::keep_places_passed() {
 void EngineCore::keep(Sequence& s, int32_t token) {
   if (s.n_generated() == 0) note_prompt_done(s);
   s.tokens.push_back(token);
+  if (token == s.request.place_token) add_place_at_end(s);
   const int64_t now = clock_.now_ns();
   if (s.n_generated() == 1) {
     s.event.first_token_ns = now;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/memory.h"
 #include "engine/prefix_disk.h"
 #include "engine/speculation/copy_match.h"
 
@@ -12,6 +13,7 @@ namespace {
 constexpr int64_t kOtherStreamTokens = 8192;  // K/V planned for each stream beside the first
 constexpr int32_t kSnapshotsPerStream = 8;    // more are of no use before disk tiers exist
 constexpr int64_t kVerifiedRows = 64;  // of a step: their logits are a megabyte each at 250K tokens
+constexpr int32_t kHostTimes = 4;      // so much of what the card keeps is of use in host memory
 constexpr int32_t kSnapshotsMin = 4;   // one conversation: system, query, header, reply
 
 int64_t div_ceil(int64_t n, int64_t d) {
@@ -54,9 +56,30 @@ size_t page_bytes_of(const ModelConfig& c, const EngineOptions& options) {
   return std::max<size_t>(n_bytes, 1);
 }
 
+size_t snapshot_bytes_of(const ModelConfig& c) {
+  return std::max<size_t>(ModelState::bytes_per_slot(c, DType::kBF16, 0), 1);
+}
+
+// Half of it for states, as on the card.
+void plan_host(const ModelConfig& c, const EngineOptions& options, size_t host_available,
+               MemoryPlan& plan) {
+  if (!options.has_cache || host_available == 0) return;
+  const size_t n_bytes = options.cache_host_bytes.value_or(host_available / 4);
+  const auto times = [&](size_t size, int32_t n_max) {
+    return static_cast<int32_t>(std::min(n_bytes / 2 / size, static_cast<size_t>(n_max)));
+  };
+  const size_t page_bytes = page_bytes_of(c, options), snapshot_bytes = snapshot_bytes_of(c);
+  plan.n_host_snapshots = times(snapshot_bytes, kHostTimes * plan.n_snapshots);
+  plan.n_host_pages = times(page_bytes, kHostTimes * plan.n_pages);
+  if (plan.n_host_snapshots == 0 || plan.n_host_pages == 0)
+    plan.n_host_snapshots = plan.n_host_pages = 0;
+  plan.host = static_cast<size_t>(plan.n_host_snapshots) * snapshot_bytes +
+              static_cast<size_t>(plan.n_host_pages) * page_bytes;
+}
+
 void plan_pages(const ModelConfig& c, const EngineOptions& options, size_t left, MemoryPlan& plan) {
   const size_t page_bytes = page_bytes_of(c, options);
-  const size_t snapshot_bytes = std::max<size_t>(ModelState::bytes_per_slot(c, DType::kBF16, 0), 1);
+  const size_t snapshot_bytes = snapshot_bytes_of(c);
   const auto pages_in = [&](size_t n_bytes) { return static_cast<int64_t>(n_bytes / page_bytes); };
   const int64_t wanted =
       pages_of(options.context_max) +
@@ -117,8 +140,14 @@ OpsLimits step_limits(const ModelConfig& config, const EngineOptions& options) {
   return limits;
 }
 
+Available available_to(const EngineOptions& options) {
+  const size_t of_host = available_memory_bytes();
+  if (!options.hardware || &options.hardware->device() == &host_device()) return {of_host, 0};
+  return {options.hardware->device().available_bytes(), of_host};
+}
+
 Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& options,
-                               size_t available) {
+                               size_t available, size_t host_available) {
   const ModelConfig& c = weights.config;
   fill_options(c, options);
   MemoryPlan plan;
@@ -154,6 +183,7 @@ Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& optio
   }
   const size_t left = left_for_pages(plan, options, available);
   plan_pages(c, options, left, plan);
+  plan_host(c, options, host_available, plan);
   options.context_max =
       std::min(options.context_max, static_cast<int64_t>(plan.n_pages) * kPageTokens);
   plan.context_max = options.context_max;

@@ -24,7 +24,9 @@ struct EngineOptions {
   bool has_cache = true;  // keep prefixes of earlier requests
   std::optional<size_t> cache_bytes;  // of pages and snapshots beside what running streams need;
                                       // absent: a third of what is left
-  std::string cache_folder;           // keeps prefixes beyond the process; empty: nothing does
+  std::optional<size_t> cache_host_bytes;  // of host memory below the cache of a card; absent: up
+                                           // to a quarter of what the host has left
+  std::string cache_folder;  // keeps prefixes beyond the process; empty: nothing does
   uint64_t cache_disk_bytes = uint64_t{32} << 30;   // of its files
   uint64_t cache_write_bytes = uint64_t{64} << 20;  // written to them in a second at most
   int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt
@@ -52,13 +54,16 @@ struct MemoryPlan {  // bytes, as printed at start
   int32_t n_pages = 0, n_slots = 0, n_snapshots = 0;
   int32_t n_pages_of_streams = 0;  // of the pages: what running streams are planned to need
   int64_t context_max = 0;
+  // Of host memory below the prefix cache of a card; 0: the cache is in host memory itself.
+  size_t host = 0;
+  int32_t n_host_pages = 0, n_host_snapshots = 0;
   uint64_t disk = 0;     // of the files below the prefix cache; 0: none
   size_t available = 0;  // that could be taken beside the weights when it was planned; 0: unknown
   size_t cached_pages() const {  // bytes of pages beyond what running streams are planned to need
     if (n_pages == 0) return 0;
     return pages / static_cast<size_t>(n_pages) * static_cast<size_t>(n_pages - n_pages_of_streams);
   }
-  size_t total() const {
+  size_t total() const {  // where the model runs
     return weights_mapped + weights_owned + pages + slots + snapshots + scratch + workspace +
            staging;
   }
@@ -82,8 +87,15 @@ int64_t packed_rows_max(const EngineOptions& options);
 OpsLimits step_limits(const ModelConfig& config, const EngineOptions& options);
 
 // Fills what options leave open and computes the plan for a machine that has `available` bytes
-// (0: not known). Refuses memory.too_small.
+// where the model runs (0: not known), and, where that is not host memory, host_available there.
+// Refuses memory.too_small.
 Result<MemoryPlan> plan_memory(const ModelWeights& weights, EngineOptions& options,
-                               size_t available);
+                               size_t available, size_t host_available = 0);
+
+// Bytes that can be taken where the model runs, and of the host's memory where that is another.
+struct Available {
+  size_t here = 0, host = 0;
+};
+Available available_to(const EngineOptions& options);
 
 }  // namespace roost

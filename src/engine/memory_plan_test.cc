@@ -44,6 +44,28 @@ TEST(MemoryPlan, with_memory_to_spare_every_stream_and_the_cache_get_what_they_c
                            p.scratch + p.workspace);
 }
 
+TEST(MemoryPlan, a_card_gets_host_memory_below_its_cache_and_the_cpu_none) {
+  EngineOptions options;
+  options.streams_max = 4;
+  const size_t here = 64'000 * kMiB, host = 800 * kMiB;
+  EXPECT_EQ(plan(options, here).host, 0u);
+  const auto below = [&](EngineOptions of_card) {
+    return plan_memory(weights(), of_card, here, host).value();
+  };
+  const MemoryPlan p = below(options);
+  EXPECT_LE(p.host, 200 * kMiB);
+  EXPECT_EQ(p.n_host_pages, 800);
+  EXPECT_GT(p.n_host_snapshots, p.n_snapshots);
+  EXPECT_EQ(p.total(), plan(options, here).total());  // nothing of the card
+  options.cache_host_bytes = 10 * kMiB;
+  EXPECT_EQ(below(options).n_host_pages, 40);
+  options.cache_host_bytes = 0;
+  EXPECT_EQ(below(options).host, 0u);
+  options.cache_host_bytes.reset();
+  options.has_cache = false;
+  EXPECT_EQ(below(options).host, 0u);
+}
+
 TEST(MemoryPlan, never_takes_more_than_it_may) {
   for (const size_t max : {150 * kMiB, 180 * kMiB, 300 * kMiB, 1000 * kMiB}) {
     EngineOptions options;

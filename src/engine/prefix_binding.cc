@@ -45,6 +45,12 @@ void EngineCore::add_place(Sequence& s, Place place) const {
   s.places.insert(at, place);
 }
 
+// Behind the newest token. A step allocates nothing, so there is room for some.
+void EngineCore::add_place_at_end(Sequence& s) const {
+  if (s.uses_cache && s.places.size() < s.places.capacity())
+    s.places.push_back({s.n_tokens(), SnapshotKind::kReply});
+}
+
 // The next position behind the stored state at which it is to be kept: a place, or a multiple of
 // the spacing in the reply.
 std::optional<Place> EngineCore::next_place(const Sequence& s) const {
@@ -103,6 +109,19 @@ void EngineCore::keep_end(Sequence& s, SnapshotKind kind) {
     s.n_stored = s.n_computed;
   }
   keep_snapshot(s, kind);
+}
+
+// The places among the rows that wait in the row store, when no step comes that would pass them.
+void EngineCore::keep_waiting_places(Sequence& s) {
+  for (auto place = next_place(s); place && place->position <= s.n_computed;
+       place = next_place(s)) {
+    runner_.replay(s.slot, static_cast<int32_t>(place->position - s.n_stored));
+    s.n_stored = place->position;
+    keep_snapshot(s, place->kind);
+  }
+  // Of a reply that is cut behind its newest token that one's row has not run.
+  const bool is_at_place = !s.places.empty() && s.places.back().position == s.n_tokens();
+  if (is_at_place && s.n_generated() > 0) keep_end(s, SnapshotKind::kReply);
 }
 
 // Pages of the first `position` tokens into the tree. Where equal ones are there already, the

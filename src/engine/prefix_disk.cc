@@ -40,7 +40,8 @@ void PrefixDisk::take_in_job() {
   if (ended == Job::kWrite) {
     options_.files->note(write_);
     // One try: a disk that is full is not asked again and again.
-    if (!write_.is_written && !write_.entry.has_state) tree_.mark_saved(written_snapshot_);
+    if (!write_.is_written && !write_.entry.has_state)
+      tree_.mark_saved(written_snapshot_, LowerTier::kDisk);
     return;
   }
   options_.files->note(read_);
@@ -59,31 +60,31 @@ void PrefixDisk::take_in_job() {
 
 int64_t PrefixDisk::next_ns() const {
   if (job_ != Job::kNone) return kNever;
-  return tree_.has_unsaved() ? next_write_ns_ : kNever;
+  return tree_.has_unsaved(LowerTier::kDisk) ? next_write_ns_ : kNever;
 }
 
 // ----------------------------------------------------------------------------------------- reading
 
 bool PrefixDisk::must_wait(Sequence& s) {
-  using OnDisk = Sequence::OnDisk;
-  if (!s.uses_cache || s.on_disk == OnDisk::kNothing) return false;
+  using Below = Sequence::Below;
+  if (!s.uses_cache || s.on_disk == Below::kNothing) return false;
   const int64_t now = clock_.now_ns();
-  if (s.on_disk == OnDisk::kUnknown) s.on_disk_since_ns = now;
+  if (s.on_disk == Below::kUnknown) s.on_disk_since_ns = now;
   const bool is_read_for = restore_.id == s.id;
   const bool is_late = now - s.on_disk_since_ns > kWaitNsMax;
   if (is_late && is_read_for) give_up();
   if (is_late || given_up_ == s.id) {
-    s.on_disk = OnDisk::kNothing;
+    s.on_disk = Below::kNothing;
     return false;
   }
-  if (is_read_for || (restore_.id != 0 && s.on_disk == OnDisk::kWaits)) return true;
+  if (is_read_for || (restore_.id != 0 && s.on_disk == Below::kWaits)) return true;
   int64_t n_in_memory = 0;
   if (!is_worth_reading(s, n_in_memory)) {
-    s.on_disk = OnDisk::kNothing;
+    s.on_disk = Below::kNothing;
     s.event.is_from_disk = finished_ == s.id;
     return false;
   }
-  s.on_disk = OnDisk::kWaits;
+  s.on_disk = Below::kWaits;
   if (restore_.id == 0) begin_restore(s, n_in_memory);
   return true;
 }
@@ -153,7 +154,7 @@ bool PrefixDisk::put_pages(const PrefixEntry& entry, bool is_last) {
       tree_.add_snapshot(restore_.pages.back(), entry.position, SnapshotKind::kSuspended, 0);
   if (!snapshot) return false;
   runner_.write_snapshot(*snapshot, read_.bytes.last(runner_.snapshot_bytes()));
-  tree_.mark_saved(*snapshot);
+  tree_.mark_saved(*snapshot, LowerTier::kDisk);
   return true;
 }
 
@@ -177,7 +178,7 @@ void PrefixDisk::end_restore() {
 // The most valuable state that no file holds, behind the pages that no entry before it holds; where
 // these are many, some of them alone. False: nothing is left to write.
 bool PrefixDisk::start_write() {
-  const int32_t snapshot = tree_.best_unsaved();
+  const int32_t snapshot = tree_.best_unsaved(LowerTier::kDisk);
   if (snapshot < 0) return false;
   tree_.kept(snapshot, kept_);
   PrefixEntry entry{.salt = kept_.salt, .has_state = true};
@@ -185,7 +186,7 @@ bool PrefixDisk::start_write() {
   PrefixFiles& files = *options_.files;
   files.chain(entry.salt, kept_.keys, entry.position, false, chain_);
   if (!chain_.empty() && chain_.back()->position == entry.position) {
-    if (chain_.back()->has_state) return tree_.mark_saved(snapshot), true;
+    if (chain_.back()->has_state) return tree_.mark_saved(snapshot, LowerTier::kDisk), true;
     chain_.pop_back();
   }
   if (!chain_.empty()) {
@@ -207,14 +208,15 @@ bool PrefixDisk::start_write() {
     runner_.read_page(kept_.pages[first + p], bytes.subspan(p * page_bytes, page_bytes));
   if (entry.has_state) {
     runner_.read_snapshot(snapshot, bytes.last(runner_.snapshot_bytes()));
-    tree_.mark_saved(snapshot);
+    tree_.mark_saved(snapshot, LowerTier::kDisk);
   }
   if (runner_.loss() != nullptr) return false;  // what was read is not what was kept
   written_snapshot_ = snapshot;
   const int64_t ns_of_budget = static_cast<int64_t>(
       1e9 * static_cast<double>(bytes.size()) / static_cast<double>(options_.write_bytes_per_s));
   next_write_ns_ = std::max(next_write_ns_, clock_.now_ns()) + ns_of_budget;
-  if (!files.plan_write(std::move(entry), bytes, write_)) return tree_.mark_saved(snapshot), true;
+  if (!files.plan_write(std::move(entry), bytes, write_))
+    return tree_.mark_saved(snapshot, LowerTier::kDisk), true;
   job_ = Job::kWrite;
   options_.side->start([this] { std::as_const(*options_.files).run(write_); });
   return true;

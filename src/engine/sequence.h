@@ -44,8 +44,9 @@ struct Sequence final : RowHook {
   int32_t n_turns = 0;         // of its conversation before it, as the tree knows them
   int64_t n_kept = 0;          // behind which the last snapshot of it stands
   int64_t n_hit_estimate = 0;  // by a lookup when it came: for the order of the queue
-  // Whether files may hold more of its prefix than memory does.
-  enum class OnDisk : uint8_t { kUnknown, kWaits, kNothing } on_disk = OnDisk::kUnknown;
+  // Whether host memory and files may hold more of its prefix than the prefix tree does.
+  enum class Below : uint8_t { kUnknown, kWaits, kNothing };
+  Below in_host = Below::kUnknown, on_disk = Below::kUnknown;
   int64_t on_disk_since_ns = 0;  // when it was first asked
 
   StreamDrafts drafts;

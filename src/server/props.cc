@@ -56,6 +56,7 @@ json::Value memory_value(const MemoryPlan& plan) {
   out.set("kv", count(plan.pages));
   out.set("snapshots", count(plan.slots + plan.snapshots));
   out.set("scratch", count(plan.scratch + plan.workspace + plan.staging));
+  out.set("host", count(plan.host));
   out.set("disk", count(static_cast<size_t>(plan.disk)));
   return out;
 }

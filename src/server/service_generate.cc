@@ -276,6 +276,9 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.grammar = job.grammar;
     choice.is_bound = job.form.binds_all();
     work.places = job.places;
+    // The first call ends the reply: the next turn goes on behind it.
+    if (job.ends_at_first_call)
+      work.place_token = served.tokenizer.find_added("</tool_call>").value_or(-1);
     // Choices of one prompt share its computation.
     const bool is_told = (fields.returns_progress && job.is_stream) || options_.trace;
     work.tells_progress = is_told && i % static_cast<size_t>(fields.n) == 0;

@@ -142,6 +142,7 @@ void Service::measure_engine(const ServedModel& served) {
   metrics_.set_counted(Metric::kStepTokens, counts.step_rows.n, counts.step_rows.sum);
   metrics_.set_counted(Metric::kGrammarMask, counts.mask_seconds.n, counts.mask_seconds.sum);
   set(Metric::kSnapshots, counts.n_kept_snapshots, label("place", "ram"));
+  set(Metric::kSnapshots, counts.n_host_snapshots, label("place", "host"));
   set(Metric::kSnapshots, counts.n_cache_files, label("place", "disk"));
   const std::pair<const char*, int64_t> events[] = {{"saved", counts.n_saved_snapshots},
                                                     {"restored", counts.n_restored_snapshots},
@@ -158,7 +159,8 @@ void Service::measure_engine(const ServedModel& served) {
       {"kv", plan.pages},
       {"snapshots", plan.slots + plan.snapshots},
       {"scratch", plan.scratch + plan.workspace},
-      {"staging", plan.staging}};
+      {"staging", plan.staging},
+      {"host", plan.host}};
   for (const auto& [kind, n_bytes] : kinds) {
     set(Metric::kMemoryBytes, n_bytes, label("kind", kind));
     set(Metric::kMemoryLimit, n_bytes, label("kind", kind));
@@ -253,6 +255,9 @@ void Service::get_cache(Call& call) {
   set("snapshots_evicted", counts.n_evicted_snapshots);
   set("prompt_tokens", counts.n_prompt_tokens);
   set("cached_tokens", counts.n_cached_tokens);
+  set("host_pages", counts.n_host_pages);
+  set("host_snapshots", counts.n_host_snapshots);
+  set("host_restored", counts.n_restored_from_host);
   set("files", counts.n_cache_files);
   set("file_bytes", counts.n_cache_file_bytes);
   set("files_skipped", counts.n_cache_files_skipped);

@@ -297,6 +297,18 @@ def test_calls_that_must_come_come_and_echoed_ones_are_not_read_again(chat, clau
     kept = first.usage.prompt_tokens + first.usage.completion_tokens
     assert second.usage.prompt_tokens_details.cached_tokens >= kept - 1
     assert second.model_extra["roost"]["replayed_tokens"] == first.usage.completion_tokens
+    # A call that may come and ends the reply; the next turn goes on behind it.
+    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    weather = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    fields = dict(model="x", tools=[{"type": "function", "function": {"name": "get_weather", "parameters": weather}}],
+                  temperature=0, max_tokens=100, parallel_tool_calls=False, extra_body={"enable_thinking": False})
+    first = chat.chat.completions.create(messages=asked, **fields)
+    call = first.choices[0].message.tool_calls[0]
+    asked += [first.choices[0].message.model_dump(exclude_none=True),
+              {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    second = chat.chat.completions.create(messages=asked, **fields)
+    kept = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert second.usage.prompt_tokens_details.cached_tokens >= kept - 1
     reply = claude.messages.create(
         model="x", max_tokens=100, messages=[{"role": "user", "content": "Book a table."}],
         tools=[{"name": "book", "input_schema": CALLED}], tool_choice={"type": "tool", "name": "book"}, extra_body=GREEDY,

@@ -351,6 +351,19 @@ TEST_P(EngineLaws, after_eviction_the_reply_is_the_same) {
   expect_same(bench.ask(first_), bench, "evicted");
 }
 
+// What the prefix tree has no room for is copied to memory below it, as a card's is to the host's.
+TEST_P(EngineLaws, from_the_memory_below_the_reply_is_the_same) {
+  Bench bench(model_, true, 10);
+  bench.core().keep_in_host(80, 40);
+  bench.ask(first_);
+  bench.ask(request(text(620, 10), 4, 10));  // takes every page
+  const Reply have = bench.ask(first_);
+  EXPECT_EQ(have.end.n_cached, 194);
+  expect_same(have, bench, "from below");
+  EXPECT_EQ(bench.core().counts().n_restored_from_host, 1);
+  bench.core().check_invariants();
+}
+
 TEST_P(EngineLaws, after_a_restart_the_reply_is_the_same) {
   std::string folder = (std::filesystem::temp_directory_path() / "roost-cache-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

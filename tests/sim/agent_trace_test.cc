@@ -144,6 +144,45 @@ TEST(Soak, every_page_and_slot_comes_back_after_20000_requests) {
   EXPECT_EQ(counts.n_requests, 20'000);
 }
 
+// Who reads a reply knows sooner than the engine that it has ended, and says so some rows later.
+TEST(CutReplies, the_next_turn_goes_on_behind_the_token_where_the_reader_cut) {
+  for (const int n_late : {0, 1, 2, 5, 30}) {
+    Office office(200, 16, 4096, 8);
+    Desk& desk = office.desk;
+    EngineRequest first;
+    first.prompt = desk.text(150);
+    first.new_tokens_max = 200;
+    first.ignore_end_tokens = true;
+    const Tokens whole = desk.ask(first.prompt, 60).tokens;
+    const auto cut =
+        static_cast<int64_t>(std::find(whole.begin(), whole.end(), whole[9]) - whole.begin() + 1);
+    first.cache_salt = {9, 9};
+    first.place_token = whole[static_cast<size_t>(cut) - 1];
+    int64_t n_kept = 0;
+    auto sequence = EngineCore::make_sequence(
+        first, [&](const EngineEvent& event) { n_kept = event.n_generated; }, office.core.options(),
+        0);
+    sequence->id = 1000;
+    office.core.add(std::move(sequence));
+    while (n_kept < cut + n_late) desk.step();
+    office.core.cancel(1000);
+    desk.step();
+    EngineRequest next = first;
+    next.prompt.insert(next.prompt.end(), whole.begin(), whole.begin() + cut);
+    next.prompt.push_back(kTurn);
+    int64_t n_cached = 0;
+    sequence = EngineCore::make_sequence(
+        next, [&](const EngineEvent& event) { n_cached = event.n_cached; }, office.core.options(),
+        0);
+    office.core.add(std::move(sequence));
+    while (office.core.has_work()) desk.step();
+    // At once: the row of the newest token has not run.
+    const int64_t n_rows = n_late == 0 ? 2 : 1;
+    EXPECT_EQ(n_cached, static_cast<int64_t>(next.prompt.size()) - n_rows) << n_late;
+    office.core.check_invariants();
+  }
+}
+
 TEST(EqualPrompts, the_waiter_takes_over_where_the_first_was_cancelled) {
   Office office(200, 16, 8192, 6);
   Desk& desk = office.desk;

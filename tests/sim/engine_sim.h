@@ -24,6 +24,7 @@ struct SimReport {
   int64_t n_steps = 0, n_suspended = 0, n_evicted_pages = 0, n_prompt = 0, n_cached = 0;
   int64_t n_restarts = 0, n_kills = 0;
   int64_t n_files_written = 0, n_files_skipped = 0, n_failed_writes = 0, n_restored = 0;
+  int64_t n_from_host = 0;
   std::string failure;  // empty: every reply was the one that it must be
 };
 
@@ -46,6 +47,7 @@ class EngineSim {
     options.end_tokens = {FakeModel::kEndToken};
     options_ = options;
     costs_ = {.step_ns = 1'000'000 * pick(20), .row_ns = 10'000 * (1 + pick(100))};
+    has_host_ = options.has_cache && seed % 3 == 1;
     if (options.has_cache && pick(3) == 0) {
       std::string folder = (std::filesystem::temp_directory_path() / "roost-sim-XXXXXX").string();
       ROOST_CHECK(mkdtemp(folder.data()) != nullptr);
@@ -93,6 +95,8 @@ class EngineSim {
     runner_->plant(fault_);
     core_ = std::make_unique<EngineCore>(options_, *runner_, clock_);
     core_->measure_costs(300'000'000);
+    // The fake model's memory is another than what its pages and states are copied to.
+    if (has_host_) core_->keep_in_host(20 + pick(100), 1 + pick(30));
     if (!folder_.empty()) {
       auto files = PrefixFiles::open({.folder = folder_,
                                       .bytes_max = disk_bytes_,
@@ -165,6 +169,7 @@ class EngineSim {
     report_.n_files_written += c.n_cache_files_written;
     report_.n_failed_writes += c.n_cache_writes_failed;
     report_.n_restored += c.n_restored;
+    report_.n_from_host += c.n_restored_from_host;
     expect(c.n_free_slots == c.n_slots && c.n_free_pages == c.n_pages, "pages or slots are lost");
   }
 
@@ -300,7 +305,8 @@ class EngineSim {
     core_->check_invariants();
     if (after.n_steps == before.n_steps) {
       const bool waits_for_disk = core_->disk() != nullptr && side_.is_busy();
-      expect(before.n_running == 0 && (before.n_waiting == 0 || waits_for_disk),
+      const bool waits_for_host = core_->host() != nullptr && core_->host()->is_restoring();
+      expect(before.n_running == 0 && (before.n_waiting == 0 || waits_for_disk || waits_for_host),
              "nobody runs although somebody waits");
       if (waits_for_disk) clock_.advance(pick(200) == 0 ? 20'000'000'000 : 1'000'000);
       return;
@@ -319,6 +325,7 @@ class EngineSim {
 
   std::mt19937_64 random_;
   const FakeRunner::Fault fault_;
+  bool has_host_ = false;  // memory below the prefix tree's
   VirtualClock clock_;
   CoreOptions options_;
   FakeRunner::Costs costs_;

@@ -35,6 +35,7 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
     sum.n_restarts += r.n_restarts, sum.n_kills += r.n_kills;
     sum.n_files_written += r.n_files_written, sum.n_files_skipped += r.n_files_skipped;
     sum.n_failed_writes += r.n_failed_writes, sum.n_restored += r.n_restored;
+    sum.n_from_host += r.n_from_host;
     sum.n_prompt += r.n_prompt, sum.n_cached += r.n_cached;
   }
   const auto say = [](const char* what, int64_t n) {
@@ -48,6 +49,7 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
   say("of them kills", sum.n_kills), say("files written", sum.n_files_written);
   say("writes cut by a full disk", sum.n_failed_writes), say("files skipped", sum.n_files_skipped);
   say("prompts that went on from files", sum.n_restored);
+  say("states copied back from host memory", sum.n_from_host);
   if (only >= 0) return;
   // The crowd meets everything that it is there to meet.
   EXPECT_GT(sum.n_cancelled, 0);
@@ -62,6 +64,7 @@ TEST(EngineSim, a_seeded_crowd_gets_what_each_request_alone_gives) {
   EXPECT_GT(sum.n_files_skipped, 0);
   EXPECT_GT(sum.n_failed_writes, 0);
   EXPECT_GT(sum.n_restored, 0);
+  EXPECT_GT(sum.n_from_host, 0);
 }
 
 TEST(EngineSim, sees_every_planted_fault) {

@@ -12,7 +12,9 @@
 #include <utility>
 
 // Arrays of vectors need types of known size; NEON serves these machines.
+#ifdef __aarch64__
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention/attention_block_cpu.cc"
 #include <hwy/cache_control.h>
