@@ -157,6 +157,7 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   model.grammar_bytes_max = options.grammar_bytes_max;
   derive_rules(model, source);
   model.rules.is_strict_model = options.is_strict_model;
+  model.rules.effort_budgets = options.effort_budgets;
   model.thinking = options.thinking;
   model.end_tokens = out.config.end_tokens;
   model.context_train = out.config.context_max;
