@@ -219,6 +219,17 @@ void print_tensors(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+std::map<std::string, std::string> kernels_of(const ModelWeights& weights, const Ops& ops) {
+  std::map<std::string, std::string> out;
+  const MatrixList list(weights);
+  for (const auto& [kind, w] : list.items()) {
+    const std::string kernel = kernel_of(*w, weights, ops);
+    std::string& known = out[kind];
+    if (known.find(kernel) == std::string::npos) known += (known.empty() ? "" : ", ") + kernel;
+  }
+  return out;
+}
+
 std::string inspect_report(const ModelWeights& weights, const Ops& ops) {
   const MatrixList list(weights);
   return geometry(weights.config) + files_table(*weights.checkpoint) + bytes_table(weights, list) +

@@ -1,6 +1,7 @@
 // roost inspect MODEL: what is in a checkpoint, what is left out, and which kernels will run.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ int run_inspect(const InspectOptions& options);
 
 // Geometry, files, bytes by kind and width, what a decoded row reads, what is left out, kernels.
 std::string inspect_report(const ModelWeights& weights, const Ops& ops);
+
+// The kernel of each kind of matrix, by its name; several where matrices of one kind differ.
+std::map<std::string, std::string> kernels_of(const ModelWeights& weights, const Ops& ops);
 
 void print_memory_plan(const MemoryPlan& plan);
 

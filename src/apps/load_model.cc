@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "apps/inspect.h"
 #include "apps/load_weights.h"
 #include "apps/machine.h"
 #include "base/file.h"
@@ -157,6 +158,7 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   model.grammar_bytes_max = options.grammar_bytes_max;
   derive_rules(model, source);
   model.rules.is_strict_model = options.is_strict_model;
+  model.rules.effort_budgets = options.effort_budgets;
   model.thinking = options.thinking;
   model.end_tokens = out.config.end_tokens;
   model.context_train = out.config.context_max;
@@ -263,6 +265,9 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   model.has_cache_folder = !engine_options.cache_folder.empty();
   if (model.drafter) steps.done("drafter", summary_of(*engine_options.drafter));
   engine_options.hardware = machine.hardware();
+  model.kernels =
+      kernels_of(*shared_weights,
+                 *machine.hardware()->make_ops(Qwen35::ops_limits(shared_weights->config, 1)));
   engine_options.n_tokens = model.tokenizer.n_tokens();
   engine_options.turn_token = model.tokenizer.find_added("<|im_start|>").value_or(-1);
   ROOST_TRY(std::unique_ptr<Engine> engine,

@@ -19,6 +19,7 @@ struct LoadOptions {
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
   bool is_strict_model = false;
+  EffortBudgets effort_budgets;
   size_t grammar_bytes_max = limits::kGrammarCacheBytes;  // compiled forms of replies
   std::string drafter;       // folder; empty: `drafter` in the model's folder, if there is one
   int64_t drafter_bits = 0;  // 4: quantized when it is read; 0: as published

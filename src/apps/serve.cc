@@ -129,6 +129,7 @@ Result<ServiceOptions> service_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--thinking-budget", flags.thinking_budget, -1, INT32_MAX));
   out.thinking_budget = flags.thinking_budget;
   out.guards_loops = flags.loop_guard;
+  out.requires_content = flags.content_required;
   if (!flags.trace_file.empty()) {
     ROOST_TRY(out.trace, LineFile::begin(flags.trace_file));
     out.trace->write("[");
@@ -184,6 +185,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   out.grammar_bytes_max = static_cast<size_t>(flags.grammar_cache) << 20;
   if (flags.thinking != "on" && flags.thinking != "off" && flags.thinking != "template")
     return Error{Refusal::FlagValue, "--thinking: want on, off or template"};
+  ROOST_TRY(out.effort_budgets, parse_effort_budgets(flags.effort_budgets));
   if (flags.thinking != "template") out.thinking = flags.thinking == "on";
   return out;
 }

@@ -1,6 +1,7 @@
 // Who runs: the order of the queue, memory reserved at the start, growth, and who waits when memory
 // runs out.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/engine_core.h"
 
@@ -29,9 +30,10 @@ void EngineCore::admit() {
       continue;
     }
     if (running_.empty() && give_up_copies()) continue;
-    if (running_.empty() || s.is_background()) return;
+    if (running_.empty()) return;
     const size_t victim = newest_of_lowest_class();
-    if (!running_[victim]->is_background()) return;
+    const Sequence& lowest = *running_[victim];
+    if (!lowest.is_background() || lowest.request.priority <= s.request.priority) return;
     suspend(victim);
   }
 }
@@ -40,6 +42,7 @@ void EngineCore::admit() {
 // passed over, and background work while anything else waits. Nothing: nobody can start.
 std::optional<size_t> EngineCore::next_waiting() {
   std::optional<size_t> first;
+  fade_shares();
   for (size_t i = 0; i < waiting_.size(); ++i) {
     Sequence& s = *waiting_[i];
     const auto need = s.need(s.n_hit_estimate);
@@ -50,16 +53,27 @@ std::optional<size_t> EngineCore::next_waiting() {
     first = i;
   }
   if (!first || !waiting_[*first]->is_background()) return first;
-  const bool has_foreground = std::any_of(waiting_.begin(), waiting_.end(),
-                                          [](const auto& s) { return !s->is_background(); });
-  return has_foreground ? std::nullopt : first;
+  const int32_t priority = waiting_[*first]->request.priority;
+  const bool has_better = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& s) {
+    return s->request.priority < priority;
+  });
+  return has_better ? std::nullopt : first;
+}
+
+// A minute leaves 1/e of what was served.
+void EngineCore::fade_shares() {
+  constexpr double kFadeNs = 60e9;
+  const int64_t now = clock_.now_ns();
+  const double left = std::exp(-static_cast<double>(now - shares_as_of_ns_) / kFadeNs);
+  shares_as_of_ns_ = now;
+  for (Share& share : shares_) share.n_served *= left;
 }
 
 void EngineCore::enter_running(size_t waiting_idx) {
   SequencePtr s = std::move(waiting_[waiting_idx]);
   waiting_.erase(waiting_.begin() + static_cast<int64_t>(waiting_idx));
   for (SequencePtr& other : waiting_) {
-    other->n_overtaken += other->id < s->id && other->is_background() == s->is_background();
+    other->n_overtaken += other->id < s->id && other->request.priority == s->request.priority;
   }
   s->is_queued = false;
   running_.push_back(std::move(s));
@@ -187,8 +201,8 @@ size_t EngineCore::newest_of_lowest_class() const {
   size_t newest = 0;
   for (size_t i = 1; i < running_.size(); ++i) {
     const Sequence &a = *running_[i], &b = *running_[newest];
-    const bool is_lower = a.is_background() && !b.is_background();
-    const bool is_same = a.is_background() == b.is_background();
+    const bool is_lower = a.request.priority > b.request.priority;
+    const bool is_same = a.request.priority == b.request.priority;
     if (is_lower || (is_same && a.id > b.id)) newest = i;
   }
   return newest;

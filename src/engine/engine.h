@@ -23,8 +23,9 @@
 
 namespace roost {
 
-// Background work starts only when nothing else waits, and is suspended when something does.
-enum class Priority : uint8_t { kForeground, kBackground };
+// Classes of requests: lower ones go first. From this one on work starts only when nothing of a
+// better class waits, and is suspended when something does.
+inline constexpr int32_t kBackgroundPriority = 50;
 
 struct EngineRequest {
   std::vector<int32_t> prompt;  // >= 1 token
@@ -38,7 +39,10 @@ struct EngineRequest {
   int32_t top_logprobs = -1;  // likeliest tokens that are told with each kept one; -1: no logprobs
   GrammarUse grammar;         // what the reply must follow; none: it is free
 
-  Priority priority = Priority::kForeground;
+  int32_t priority = 0;  // -100 … 100
+  // Whose it is: of the prompts of one class that wait, those go first whose sharer has been served
+  // least.
+  Hash128 sharer;
   int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline
   bool uses_cache = true;   // false: reads nothing from the prefix cache and leaves nothing in it
   Hash128 cache_salt;       // only requests of the same salt share prefixes
@@ -115,6 +119,7 @@ class Engine {
     int64_t n_rejected_snapshots = 0;            // damaged: an older one served
     Counted<kTokenBounds.size()> step_rows;      // of each step
     Counted<kSecondBounds.size()> mask_seconds;  // of each token that a grammar bound
+    int64_t n_grammar_violations = 0;            // tokens that its grammar would not let
     int64_t n_cache_files = 0,
             n_cache_files_skipped = 0;  // of the cache folder; damaged or foreign
     int64_t n_cache_files_written = 0, n_cache_writes_failed = 0, n_cache_file_bytes = 0;

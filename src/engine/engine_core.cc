@@ -163,6 +163,11 @@ int64_t EngineCore::next_copy_ns() const {
 void EngineCore::add(SequencePtr sequence) {
   sequence->clock = &clock_;
   sequence->mask_seconds = &counts_.mask_seconds;
+  const auto share = std::find_if(shares_.begin(), shares_.end(), [&](const Share& known) {
+    return known.sharer == sequence->request.sharer;
+  });
+  sequence->share =
+      share != shares_.end() ? &*share : &shares_.emplace_back(Share{sequence->request.sharer});
   plan_places(*sequence);
   sequence->n_hit_estimate = estimate_hit(*sequence);
   waiting_.push_back(std::move(sequence));

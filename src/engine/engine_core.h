@@ -95,6 +95,7 @@ class EngineCore {
   bool must_wait_for_copies(Sequence& s);
   bool give_up_copies();
   bool reserve(Sequence& s, bool with_cache);
+  void fade_shares();
   void enter_running(size_t waiting_idx);
   void grow_pages();
   size_t newest_of_lowest_class() const;
@@ -149,6 +150,8 @@ class EngineCore {
 
   std::vector<SequencePtr> running_;  // in order of admission
   std::deque<SequencePtr> waiting_;
+  std::deque<Share> shares_;  // as many as there are sharers
+  int64_t shares_as_of_ns_ = 0;
   int64_t epoch_ = 0;  // of running_: what waiting sequences know of it
   std::vector<int32_t> hit_pages_;
 

@@ -138,6 +138,7 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     if (!fits && place->position > s.n_computed) n_rows = place->position - s.n_computed;
     if (fits || place->position > s.n_computed) stored = place->position;
   }
+  s.share->n_served += static_cast<double>(n_rows);
   const auto end_row = static_cast<int32_t>(tokens_.size()) + static_cast<int32_t>(n_rows);
   push_rows(s, n_rows, stored);
   if (s.n_computed < s.n_tokens()) return;
@@ -229,11 +230,16 @@ void EngineCore::absorb_waiting(const Sequence& s) {
 void EngineCore::keep_drawn(const Drawn& drawn) {
   Sequence& s = *running_[static_cast<size_t>(drawn.sequence_idx)];
   if (s.n_generated() > 0) Rounds::note(s.drafts, drawn.n_accepted);
+  s.share->n_served += drawn.n_accepted;
   for (int32_t i = 0; i <= drawn.n_accepted; ++i) {
     const int32_t token = drawn_tokens_[static_cast<size_t>(drawn.first_logit + i)];
     s.n_computed += i > 0;  // the row of the draft that this token follows
     ++counts_.n_generated_tokens;
-    if (token < 0) {
+    if (token < 0 && s.breaks_grammar) {
+      ++counts_.n_grammar_violations;
+      finish(s, Finish::kError,
+             Error{Refusal::EngineGrammar, "position " + std::to_string(s.n_computed)});
+    } else if (token < 0) {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
     } else if (drawn.is_end && i == drawn.n_accepted) {
@@ -287,7 +293,7 @@ void EngineCore::keep(Sequence& s, int32_t token) {
 void EngineCore::note_prompt_done(const Sequence& s) {
   for (const SequencePtr& other : running_) {
     const bool is_passed = other->id < s.id && other->n_generated() == 0 &&
-                           other->is_background() == s.is_background();
+                           other->request.priority == s.request.priority;
     other->n_overtaken += is_passed && other->n_computed < other->n_prompt;
   }
 }

@@ -11,15 +11,17 @@
 namespace roost {
 
 struct ReasoningBudget {
-  int64_t n_tokens = -1;             // kept tokens of reasoning; -1: no bound
-  bool guards_loops = false;         // also ends reasoning that repeats itself
+  int64_t n_tokens = -1;       // kept tokens of reasoning; -1: no bound
+  bool guards_loops = false;   // also ends reasoning that repeats itself
+  bool needs_content = false;  // behind reasoning the reply does not end before it says something
   bool starts_in_reasoning = false;  // the prompt leaves reasoning open
   int32_t open_token = -1, close_token = -1;
   std::vector<int32_t> closing;                // what ends reasoning
   std::vector<int32_t> closing_after_newline;  // the same behind a token that ends in a newline
   std::shared_ptr<const std::vector<bool>> ends_in_newline;  // by token
+  std::shared_ptr<const std::vector<bool>> is_blank;         // by token: nothing but white space
 
-  bool is_off() const { return n_tokens < 0 && !guards_loops; }
+  bool is_off() const { return n_tokens < 0 && !guards_loops && !needs_content; }
 };
 
 // Whether the last kLoopTokens tokens are one piece of at most kLoopPeriodMax again and again.
@@ -66,6 +68,10 @@ class BudgetState {
     return (forced_ != nullptr && n_forced_ < forced_->size()) || is_spent(budget);
   }
   bool has_found_loop() const { return loop_.has_loop(); }
+  // Reasoning is over and nothing but white space stands behind it: the reply may not end yet.
+  bool lacks_content(const ReasoningBudget& budget) const {
+    return budget.needs_content && !is_open_ && !has_content_;
+  }
   void keep(const ReasoningBudget& budget, int32_t token) {
     if (budget.is_off()) return;
     if (is_forced(budget)) {
@@ -75,7 +81,10 @@ class BudgetState {
     if (n_all_ == 0 && token == budget.open_token) is_open_ = true;
     ++n_all_;
     last_ = token;
-    if (!is_open_) return;
+    if (!is_open_) {
+      has_content_ |= !budget.needs_content || !(*budget.is_blank)[static_cast<size_t>(token)];
+      return;
+    }
     ++n_kept_;
     if (budget.guards_loops) loop_.see(token);
     if (token == budget.close_token) is_open_ = false;
@@ -92,7 +101,7 @@ class BudgetState {
     return is_behind_newline ? budget.closing_after_newline : budget.closing;
   }
 
-  bool is_open_ = false;
+  bool is_open_ = false, has_content_ = false;
   int64_t n_kept_ = 0, n_all_ = 0;  // of reasoning, of the reply
   int32_t last_ = -1;
   const std::vector<int32_t>* forced_ = nullptr;  // in the request, which the sequence keeps

@@ -48,6 +48,32 @@ TEST(ReasoningBudget, reasoning_that_the_reply_opens_counts) {
             (std::vector<int32_t>{1, 5, 3, 2, 3, 3, 5}));
 }
 
+TEST(ReasoningBudget, behind_reasoning_white_space_is_no_content) {
+  ReasoningBudget needy = budget(-1);
+  needy.needs_content = true;
+  needy.is_blank = std::make_shared<const std::vector<bool>>(
+      std::vector<bool>{false, false, false, true, false, false});
+  const auto lacks = [](const ReasoningBudget& rule, const std::vector<int32_t>& drawn) {
+    BudgetState state(rule);
+    for (const int32_t token : drawn) state.keep(rule, token);
+    return state.lacks_content(rule);
+  };
+  EXPECT_FALSE(lacks(needy, {5, 5}));  // it may end inside
+  EXPECT_TRUE(lacks(needy, {5, 2}));
+  EXPECT_TRUE(lacks(needy, {5, 2, 3, 3}));
+  EXPECT_FALSE(lacks(needy, {5, 2, 3, 4}));
+  EXPECT_FALSE(lacks(needy, {5, 2, 3, 5, 3}));
+  needy.starts_in_reasoning = false;
+  EXPECT_TRUE(lacks(needy, {}));
+  EXPECT_FALSE(lacks(needy, {1, 5}));  // the reply opens it
+  EXPECT_FALSE(lacks(needy, {5}));
+  EXPECT_FALSE(lacks(budget(-1, false), {}));
+  needy.n_tokens = 1;  // closed by force
+  needy.starts_in_reasoning = true;
+  EXPECT_TRUE(lacks(needy, {5, 3, 2, 3, 3}));
+  EXPECT_FALSE(lacks(needy, {5, 3, 2, 3, 3, 5}));
+}
+
 // Against loops alone; tokens from 10 on are text.
 ReasoningBudget guarded_budget() {
   ReasoningBudget out = budget(-1);

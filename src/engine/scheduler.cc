@@ -121,10 +121,11 @@ int64_t StepCosts::rows_within(int64_t ns_max, const StepWork& work, int64_t con
 // ------------------------------------------------------------------------------------------ plan
 
 bool is_before(const SequenceNeed& a, const SequenceNeed& b, const SchedulerLimits& limits) {
-  if (a.is_background != b.is_background) return b.is_background;
+  if (a.priority != b.priority) return a.priority < b.priority;
   const bool a_is_due = a.n_overtaken >= limits.overtaken_max;
   const bool b_is_due = b.n_overtaken >= limits.overtaken_max;
   if (a_is_due != b_is_due) return a_is_due;
+  if (!a_is_due && a.n_served != b.n_served) return a.n_served < b.n_served;
   if (!a_is_due && a.n_left != b.n_left) return a.n_left < b.n_left;
   return a.arrival < b.arrival;
 }

@@ -72,9 +72,10 @@ struct SchedulerLimits {
 // A running sequence, as the planner sees it.
 struct SequenceNeed {
   int64_t n_left = 0;  // tokens known and not run. 1: the newest token; its logits give the next
-  int64_t n_computed = 0;  // tokens in front of them
-  int64_t n_drafts = 0;    // rows that may join its own when it decodes
-  bool is_background = false;
+  int64_t n_computed = 0;   // tokens in front of them
+  int64_t n_drafts = 0;     // rows that may join its own when it decodes
+  int32_t priority = 0;     // lower goes first
+  double n_served = 0;      // tokens that those whose it is have had lately
   int32_t n_overtaken = 0;  // prompts that came later and were done earlier
   uint64_t arrival = 0;
   bool is_decoding() const { return n_left == 1; }
@@ -86,7 +87,8 @@ struct Chunk {
 };
 
 // Whether a prompt is served before another: by class, then those overtaken often enough, in the
-// order they came, then fewest rows left, then the order they came.
+// order they came, then those of whom has had least, then fewest rows left, then the order they
+// came.
 bool is_before(const SequenceNeed& a, const SequenceNeed& b, const SchedulerLimits& limits);
 
 // Every decoding sequence brings its row; the prompts get, in the order of is_before, what is left

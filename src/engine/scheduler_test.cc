@@ -164,8 +164,23 @@ TEST(Scheduler, a_prompt_that_was_overtaken_often_goes_first) {
 
 TEST(Scheduler, background_prompts_get_what_others_leave) {
   SequenceNeed background = need(40, 1);
-  background.is_background = true;
+  background.priority = 50;
   EXPECT_EQ(plan({background, need(500, 2)}), (Rows{{1, 500}, {0, 12}}));
+}
+
+TEST(Scheduler, classes_go_by_their_number) {
+  SequenceNeed high = need(400, 3), low = need(40, 1);
+  high.priority = -50;
+  low.priority = 1;
+  EXPECT_EQ(plan({low, need(100, 2), high}), (Rows{{2, 400}, {1, 100}, {0, 12}}));
+}
+
+TEST(Scheduler, of_two_sharers_the_one_that_had_less_goes_first) {
+  SequenceNeed greedy = need(40, 1);
+  greedy.n_served = 900;
+  EXPECT_EQ(plan({greedy, need(500, 2)}), (Rows{{1, 500}, {0, 12}}));
+  greedy.n_overtaken = 8;  // nobody waits for ever
+  EXPECT_EQ(plan({greedy, need(500, 2)}), (Rows{{0, 40}, {1, 472}}));
 }
 
 TEST(Scheduler, never_plans_more_rows_than_there_are_or_than_a_step_takes) {
@@ -175,7 +190,7 @@ TEST(Scheduler, never_plans_more_rows_than_there_are_or_than_a_step_takes) {
     int64_t n_decoding = 0;
     for (SequenceNeed& n : needs) {
       n = {.n_left = 1 + static_cast<int64_t>(random() % 3 == 0 ? random() % 3000 : 0),
-           .is_background = random() % 4 == 0,
+           .priority = random() % 4 == 0 ? 50 : 0,
            .n_overtaken = static_cast<int32_t>(random() % 10),
            .arrival = random()};
       n_decoding += n.is_decoding();

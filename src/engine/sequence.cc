@@ -11,6 +11,7 @@ void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_
   budget = BudgetState(request.budget);
   // A form that is a whole ends, also where end tokens are ignored.
   if (!request.ignore_end_tokens || matcher) ending = end_tokens;
+  n_ends_of_model = ending.size();
   ending.insert(ending.end(), request.stop_tokens.begin(), request.stop_tokens.end());
   if (request.top_logprobs < 0) return;
   event.logprobs.resize(1);
@@ -31,12 +32,16 @@ void Sequence::before_draw(std::span<float> logits) {
              drawn_logprobs[static_cast<size_t>(n_drawn)].top, &log_total);
     std::copy(logits.begin(), logits.end(), raw_logits.begin());
   }
-  if (request.adjust.is_off()) return;
+  if (request.adjust.is_off() && !request.budget.needs_content) return;
   // A form that is complete may end: nothing else may be left.
   const bool is_whole = matcher && matcher->may_end();
   const bool is_short = n_generated() + n_drawn < request.adjust.min_tokens && !is_whole;
-  adjust_logits(request.adjust, history,
-                is_short ? std::span<const int32_t>(ending) : std::span<const int32_t>(), logits);
+  std::span<const int32_t> masked;
+  // A token that the client has named as an end is one, also of a reply without content.
+  if (budget.lacks_content(request.budget) && !is_whole)
+    masked = std::span(ending).first(n_ends_of_model);
+  if (is_short) masked = ending;
+  adjust_logits(request.adjust, history, masked, logits);
 }
 
 // What ends a reply may come when it is a whole.
@@ -60,7 +65,9 @@ int32_t Sequence::after_draw(int32_t drawn) {
   last_drawn = budget.choose(request.budget, drawn);
   has_drawn_end = !is_forced && ends_reply(last_drawn);
   if (has_drawn_end) return last_drawn;
-  ROOST_CHECK(!matcher || matcher->accept(last_drawn));  // the mask let it
+  // The mask let it, so this is a fault of ours, or of the machine; it is this request's alone.
+  breaks_grammar = matcher && !matcher->accept(last_drawn);
+  if (breaks_grammar) return last_drawn = -1;
   history.keep(last_drawn);
   budget.keep(request.budget, last_drawn);
   if (request.top_logprobs >= 0)

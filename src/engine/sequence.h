@@ -22,6 +22,12 @@ struct Place {
   SnapshotKind kind = SnapshotKind::kTurn;
 };
 
+// What one sharer has had lately: rows that were run for it and tokens that it kept.
+struct Share {
+  Hash128 sharer;
+  double n_served = 0;  // fades
+};
+
 struct Sequence final : RowHook {
   Engine::RequestId id = 0;  // in the order of arrival
   EngineRequest request;
@@ -52,7 +58,8 @@ struct Sequence final : RowHook {
   StreamDrafts drafts;
 
   // Queue.
-  bool is_queued = true;  // not admitted yet: counts against the queue's limit
+  Share* share = nullptr;  // of its sharer, in the engine
+  bool is_queued = true;   // not admitted yet: counts against the queue's limit
   bool has_started = false;
   bool is_cancelled = false;
   int32_t n_overtaken = 0;
@@ -64,6 +71,7 @@ struct Sequence final : RowHook {
   PenaltyHistory history;
   BudgetState budget;
   std::vector<int32_t> ending;              // tokens that end the reply
+  size_t n_ends_of_model = 0;               // of them, the first ones: not named by the request
   std::vector<float> raw_logits;            // of the row in work, where logprobs are asked for
   double log_total = 0;                     // of that row, ln(sum e^z)
   std::unique_ptr<GrammarMatcher> matcher;  // of a reply that follows a grammar
@@ -76,6 +84,7 @@ struct Sequence final : RowHook {
   // whether it ends the reply, and what is told of each.
   int32_t n_drawn = 0, last_drawn = -1;
   bool has_drawn_end = false;
+  bool breaks_grammar = false;                // by the last token, which is not kept
   std::vector<TokenLogprobs> drawn_logprobs;  // one a row; none without logprobs
 
   EngineEvent event;  // reused for every event, so that a step allocates nothing
@@ -91,7 +100,7 @@ struct Sequence final : RowHook {
   void begin_rows() { n_drawn = 0, has_drawn_end = false; }
   bool wants_row() const override;
   bool wants_logits() const override {
-    return request.top_logprobs >= 0 || !request.adjust.is_off();
+    return request.top_logprobs >= 0 || !request.adjust.is_off() || request.budget.needs_content;
   }
   void before_draw(std::span<float> logits) override;
   const uint32_t* mask() override;
@@ -100,7 +109,7 @@ struct Sequence final : RowHook {
   // token, that one is drafted.
   void fit_drafts();
 
-  bool is_background() const { return request.priority == Priority::kBackground; }
+  bool is_background() const { return request.priority >= kBackgroundPriority; }
   bool ends_reply(int32_t token) const {
     return std::find(ending.begin(), ending.end(), token) != ending.end();
   }
@@ -108,7 +117,8 @@ struct Sequence final : RowHook {
   SequenceNeed need(int64_t computed) const {
     return {.n_left = n_tokens() - computed,
             .n_computed = computed,
-            .is_background = is_background(),
+            .priority = request.priority,
+            .n_served = share->n_served,
             .n_overtaken = n_overtaken,
             .arrival = id};
   }

@@ -60,7 +60,8 @@ void Automaton::set_root(RuleId rule) {
   }();
   root = rule;
   Rule whole{.kind = RuleKind::kSequence};
-  whole.children = {add(bytes_rule(kReasoning)), add(bytes_rule(kNewlines)), rule};
+  free_texts.push_back(add(bytes_rule(kReasoning)));
+  whole.children = {free_texts.back(), add(bytes_rule(kNewlines)), rule};
   whole.height = rules[rule].height;
   root_behind_reasoning = add(std::move(whole));
 }
@@ -72,7 +73,8 @@ void Automaton::let_reasoning_be_the_whole() {
   }();
   Rule any{.kind = RuleKind::kChoice};
   any.height = 0;
-  any.children = {add(bytes_rule(kOpen)), root_behind_reasoning};
+  free_texts.push_back(add(bytes_rule(kOpen)));
+  any.children = {free_texts.back(), root_behind_reasoning};
   root_behind_reasoning = add(std::move(any));
 }
 
@@ -110,6 +112,9 @@ Automaton either(Automaton first, Automaton second) {
     }
     first.rules.push_back(std::move(rule));
   }
+  move_ids(second.free_texts, by);
+  first.free_texts.insert(first.free_texts.end(), second.free_texts.begin(),
+                          second.free_texts.end());
   Rule any{.kind = RuleKind::kChoice};
   any.children = {first.root, second.root + by};
   any.height = std::min(first.rules[any.children[0]].height, first.rules[any.children[1]].height);

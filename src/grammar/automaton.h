@@ -93,6 +93,7 @@ struct Automaton {
   RuleId root = kNoRule;
   RuleId root_behind_reasoning = kNoRule;  // free text to </think>, newlines, then the root
   uint32_t levels_max = limits::kValueDepthMax;
+  std::vector<RuleId> free_texts;  // reasoning: they begin a reply and stand behind nothing
 
   size_t n_bytes() const;
   RuleId add(Rule rule);

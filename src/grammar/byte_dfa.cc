@@ -108,12 +108,18 @@ class SubsetConstruction {
       for (auto& list : targets) list.clear();
       for (const int32_t member : *subsets_[state]) {
         for (const ByteNfa::Edge& edge : nfa_.states_[static_cast<size_t>(member)].edges) {
+          ROOST_TRY_DO(budget_.take_steps(dfa_.class_of[edge.high] - dfa_.class_of[edge.low] + 1));
           for (size_t c = dfa_.class_of[edge.low]; c <= dfa_.class_of[edge.high]; ++c)
             targets[c].push_back(edge.to);
         }
       }
       for (size_t c = 0; c < n_classes; ++c) {
         if (targets[c].empty()) continue;
+        // Neighbours differ where some other state tells them apart, and mostly not here.
+        if (c > 0 && targets[c] == targets[c - 1]) {
+          dfa_.next[state * n_classes + c] = dfa_.next[state * n_classes + c - 1];
+          continue;
+        }
         const auto [id, result] = add_subset(targets[c]);
         ROOST_TRY_DO(result);
         dfa_.next[state * n_classes + c] = id;

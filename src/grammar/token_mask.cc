@@ -103,10 +103,12 @@ size_t StateMask::n_bytes() const {
   return n;
 }
 
-std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const MaskKey& key) const {
+std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const MaskKey& key,
+                                                               const ByteSet& follow) const {
   struct Reached {
     int32_t state = ByteDfa::kDead;
-    bool has_accepted = false;  // here or on the way
+    bool accepts = false;   // what came so far, and something may follow
+    bool has_left = false;  // on the way: the next byte may have begun what follows
   };
   auto out = std::make_shared<StateMask>();
   out->inside.assign(mask_words(n_tokens()), 0);
@@ -122,18 +124,18 @@ std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const MaskKey& ke
     const TokenTree::Node& node = nodes[i];
     const Reached from = reached[node.depth - part.depth];
     const int32_t to = dfa.step(from.state, node.byte);
+    const bool has_left = from.has_left || (from.accepts && follow[node.byte]);
     if (to == ByteDfa::kDead) {
       // What was accepted on the way here may go on elsewhere.
-      if (from.has_accepted) n_reached += node.end - i;
-      for (size_t k = i; from.has_accepted && k < node.end; ++k)
+      if (has_left) n_reached += node.end - i;
+      for (size_t k = i; has_left && k < node.end; ++k)
         for (int32_t id = nodes[k].first_token; id >= 0; id = tree.next_token(id))
           exits.push_back(id);
       i = node.end;
       continue;
     }
     ++n_reached;
-    reached[node.depth - part.depth + 1u] = {
-        to, from.has_accepted || (key.has_exits && dfa.accepts(to))};
+    reached[node.depth - part.depth + 1u] = {to, key.has_exits && dfa.accepts(to), has_left};
     for (int32_t id = node.first_token; id >= 0; id = tree.next_token(id))
       allow_token(out->inside, id);
     ++i;
@@ -155,7 +157,7 @@ std::shared_ptr<const StateMask> TokenVocabulary::compute_mask(const MaskKey& ke
 std::shared_ptr<const StateMask> TokenVocabulary::lasting_mask(const MaskKey& key) const {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const StateMask>& mask = masks_[key];
-  if (!mask) mask = compute_mask(key);
+  if (!mask) mask = compute_mask(key, ByteSet().set());  // whatever grammar asks
   return mask;
 }
 

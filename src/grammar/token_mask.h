@@ -1,6 +1,7 @@
 // Tokens as a tree of their bytes, and masks of token ids.
 #pragma once
 
+#include <bitset>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -74,11 +75,14 @@ struct StateMask {
   TokenMask inside;       // tokens that the automaton reads to their end
   // Of the tree of all tokens alone: those inside that hold a quote or a backslash.
   std::shared_ptr<const TokenTree> marked;
-  // Those that it accepts the beginning of, and no more; null where nobody asked for them.
+  // Those that it accepts the beginning of, and no more, and whose rest may begin something; null
+  // where nobody asked for them.
   std::shared_ptr<const TokenTree> exits;
 
   size_t n_bytes() const;
 };
+
+using ByteSet = std::bitset<256>;
 
 // Which of them.
 struct MaskKey {
@@ -113,7 +117,9 @@ class TokenVocabulary {
 
   size_t walk_nodes_max() const { return walk_nodes_max_; }
 
-  std::shared_ptr<const StateMask> compute_mask(const MaskKey& key) const;
+  // follow: what may stand behind the automaton begins with one of these bytes; it bounds the
+  // exits.
+  std::shared_ptr<const StateMask> compute_mask(const MaskKey& key, const ByteSet& follow) const;
   // The same, remembered for as long as the vocabulary lives: for automata that live as long, over
   // the whole tree of all tokens.
   std::shared_ptr<const StateMask> lasting_mask(const MaskKey& key) const;

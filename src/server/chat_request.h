@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -79,9 +82,9 @@ struct GenerationFields {
   std::vector<json::Member> template_members;  // further globals of the template
   std::string request_id;                      // empty: generated
   bool uses_cache = true;
-  bool uses_replay = true;  // past replies keep the tokens with which they were drawn
-  std::string cache_salt;   // hits only between equal salts
-  bool is_background = false;
+  bool uses_replay = true;          // past replies keep the tokens with which they were drawn
+  std::string cache_salt;           // hits only between equal salts
+  int32_t priority = 0;             // lower goes first
   std::optional<double> timeout_s;  // from arrival
   OutputFormat output;              // what the reply must look like
 };
@@ -103,11 +106,21 @@ struct ChatRequest {
   bool has_running_usage = false;  // usage so far on every event
 };
 
+// Efforts, lowest first.
+inline constexpr std::string_view kEffortLevels[] = {"minimal", "low",   "medium",
+                                                     "high",    "xhigh", "max"};
+bool is_effort_level(std::string_view name);
+// Most tokens of reasoning for an effort; one that is absent has no bound.
+using EffortBudgets = std::map<std::string, int64_t, std::less<>>;
+// "minimal=1024,low=4096,…". Refuses flag.value.
+Result<EffortBudgets> parse_effort_budgets(std::string_view text);
+
 // What of the served model a request is checked against.
 struct RequestRules {
   int64_t n_tokens = 0;                         // ids are in [0, n_tokens)
   std::vector<std::string> template_variables;  // sorted
   std::vector<std::string> effort_levels;       // named by the template, lowest first
+  EffortBudgets effort_budgets;                 // where the template names no level
   std::vector<std::string> model_ids;           // the first one is the served id
   bool is_strict_model = false;                 // other names are refused
 

@@ -4,16 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/limits.h"
+#include "engine/engine.h"
 #include "server/structured_output.h"
 
 namespace roost {
 
 namespace {
-
-constexpr int64_t kBackgroundPriority = 50;  // from here on work is done when nothing else waits
 
 // Values of a refused field that change nothing.
 enum class Neutral { kNone, kFalse, kZero, kOne, kEmpty, kMinusOneOrZero };
@@ -298,9 +298,7 @@ struct Thinking {
   Result<void> set_effort(Fields& at, std::string_view key) {
     ROOST_TRY(const std::optional<std::string> value, at.string(key, limits::kLabelBytesMax));
     if (!value) return {};
-    constexpr std::string_view kLevels[] = {"none", "minimal", "low", "medium",
-                                            "high", "xhigh",   "max"};
-    if (std::find(std::begin(kLevels), std::end(kLevels), *value) == std::end(kLevels))
+    if (*value != "none" && !is_effort_level(*value))
       return at.refuse(Refusal::FieldValue, key,
                        fmt::format("have {}, want none, minimal, low, medium, high, xhigh or max",
                                    quoted_short(*value)));
@@ -416,10 +414,9 @@ Result<void> apply_thinking(Fields& body, const RequestRules& rules, Thinking& t
     return {};
   }
   // A template that knows no levels: effort is a bound on reasoning, unless one is given.
-  constexpr std::pair<std::string_view, int64_t> kBudgets[] = {
-      {"minimal", 1024}, {"low", 4096}, {"medium", 16384}};
-  for (const auto& [level, n_tokens] : kBudgets)
-    if (*thinking.effort == level && !out.reasoning_budget) out.reasoning_budget = n_tokens;
+  const auto budget = rules.effort_budgets.find(*thinking.effort);
+  if (budget != rules.effort_budgets.end() && !out.reasoning_budget)
+    out.reasoning_budget = budget->second;
   return {};
 }
 
@@ -476,10 +473,12 @@ Result<void> read_scheduling(Fields& body, GenerationFields& out) {
       return body.refuse(
           Refusal::FieldValue, "priority",
           fmt::format("have {}, want background, normal or high", quoted_short(name)));
-    out.is_background = name == "background";
+    out.priority = name == "background" ? kBackgroundPriority
+                   : name == "high"     ? -kBackgroundPriority
+                                        : 0;
   } else if (priority != nullptr) {
     ROOST_TRY(const std::optional<int64_t> level, body.integer("priority", -100, 100));
-    out.is_background = level.value_or(0) >= kBackgroundPriority;
+    out.priority = static_cast<int32_t>(level.value_or(0));
   }
   ROOST_TRY(out.timeout_s, body.number("timeout", 0, 86'400));
   if (out.timeout_s == 0)
@@ -514,6 +513,31 @@ Result<std::string> read_model_name(Fields& body, const RequestRules& rules) {
   return body.refuse(
       Refusal::UnknownModel, "model",
       fmt::format("have {}, served is {}", quoted_short(*model), quoted_short(rules.model_ids[0])));
+}
+
+bool is_effort_level(std::string_view name) {
+  return std::find(std::begin(kEffortLevels), std::end(kEffortLevels), name) !=
+         std::end(kEffortLevels);
+}
+
+Result<EffortBudgets> parse_effort_budgets(std::string_view text) {
+  EffortBudgets out;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    const size_t sign = std::min(entry.find('='), entry.size());
+    const std::string_view digits = entry.substr(std::min(sign + 1, entry.size()));
+    int64_t n = 0;
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+    const bool is_number = failure == std::errc() && end == digits.data() + digits.size();
+    const std::string level(entry.substr(0, sign));
+    if (!is_effort_level(level) || !is_number || n < 1 || !out.emplace(level, n).second)
+      return Error{Refusal::FlagValue,
+                   fmt::format("--effort-budgets: have {}, want minimal, low, medium, high, xhigh "
+                               "or max, each at most once, with = and a number of tokens",
+                               quoted_short(entry))};
+  }
+  return out;
 }
 
 bool RequestRules::template_reads(const std::string& name) const {

@@ -1,6 +1,8 @@
 // From a checked field to a grammar over the model's tokens.
 #include "server/grammar_store.h"
 
+#include <functional>
+
 #include "grammar/json_schema.h"
 #include "grammar/text_grammar.h"
 
@@ -78,7 +80,14 @@ Result<GrammarUse> GrammarStore::use_of(const ReplyForm& form, bool starts_in_re
                                         std::vector<UnenforcedPlace>& unenforced) {
   if (form.is_free()) return GrammarUse{};
   Kept kept{source_of(form), nullptr, {}};
-  if (std::optional<Kept> known = find(kept.source)) {
+  std::optional<Kept> known = find(kept.source);
+  std::unique_lock<std::mutex> compiling;
+  if (!known) {
+    compiling =
+        std::unique_lock(compiling_[std::hash<std::string>()(kept.source) % compiling_.size()]);
+    known = find(kept.source);  // another thread may have been first
+  }
+  if (known) {
     kept = *std::move(known);
   } else {
     ROOST_TRY(Automaton automaton, compile(form, kept.unenforced));
@@ -100,7 +109,6 @@ std::optional<GrammarStore::Kept> GrammarStore::find(const std::string& source) 
 
 void GrammarStore::keep(Kept kept) {
   const std::lock_guard lock(mutex_);
-  if (places_.contains(kept.source)) return;  // another thread was first
   n_bytes_ += kept.grammar->n_bytes() + 2 * kept.source.size();
   kept_.push_front(std::move(kept));
   places_[kept_.front().source] = kept_.begin();

@@ -1,6 +1,7 @@
 // Compiled grammars of one tokenizer, kept for requests that ask for the same again.
 #pragma once
 
+#include <array>
 #include <list>
 #include <map>
 #include <memory>
@@ -62,6 +63,8 @@ class GrammarStore {
 
   const Tokenizer tokenizer_;
   const size_t n_bytes_max_;
+  // Held while a form is compiled, by its source: who asks for the same one waits for it.
+  std::array<std::mutex, 16> compiling_;
   mutable std::mutex mutex_;
   std::shared_ptr<const TokenVocabulary> vocabulary_;  // made when it is first needed
   std::list<Kept> kept_;                               // the one used last is the first

@@ -74,7 +74,7 @@ class OpenAiChatCodec final : public ReplyCodec {
     choice.set("finish_reason",
                json::Value::string(openai_finish_reason(finished, head_.is_call_named)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
-    set_tokens(choice, queues_[i].take_all(), true);
+    set_tokens(choice, queues_[i].take_all());
     if (!is_last) return sse::data(json::write(event));
     last_end_ = std::move(event);  // the extras of all choices ride on it
     return "";
@@ -124,7 +124,7 @@ class OpenAiChatCodec final : public ReplyCodec {
 
   std::string delta_event(size_t i, json::Value delta, TokenKind kind) {
     json::Value event = chunk(i, std::move(delta));
-    set_tokens(choice_of(event), queues_[i].take(kind), false);
+    set_tokens(choice_of(event), queues_[i].take(kind));
     add_running_timings(event);
     return sse::data(json::write(event));
   }
@@ -156,11 +156,11 @@ class OpenAiChatCodec final : public ReplyCodec {
     out += behind;
   }
 
-  // Ids and probabilities of the tokens that an event tells.
-  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens, bool is_last) const {
+  // Ids and probabilities of the tokens that an event tells; the lists add up to those of the whole
+  // reply also where they are empty.
+  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens) const {
     if (fields_.return_token_ids) choice.set("token_ids", ids_of(tokens));
-    if (fields_.n_logprobs && (!tokens.empty() || !is_last))
-      choice.set("logprobs", logprobs_of(tokens));
+    if (fields_.n_logprobs) choice.set("logprobs", logprobs_of(tokens));
   }
 
   static json::Value ids_of(const std::vector<ReplyToken>& tokens) {

@@ -252,8 +252,31 @@ TEST(OpenAiChat, what_shapes_the_sampling_arrives) {
   EXPECT_EQ(fields.reasoning_budget, 64);
   EXPECT_TRUE(parsed.request->ends_at_first_call);
   EXPECT_FALSE(parsed.request->looks_for_calls);
-  EXPECT_EQ(parse(body_with(R"("reasoning_effort":"low")")).request->generation.reasoning_budget,
-            4096);
+}
+
+TEST(OpenAiChat, an_effort_is_a_budget_where_the_template_knows_no_levels) {
+  RequestRules with = rules();
+  with.effort_budgets = parse_effort_budgets("low=4096,high=9").value();
+  const auto budget = [&](const char* effort, const char* more = "") {
+    const Parsed parsed =
+        parse(body_with(R"("reasoning_effort":")" + std::string(effort) + "\"" + more), with);
+    return parsed.request->generation.reasoning_budget;
+  };
+  EXPECT_EQ(budget("low"), 4096);
+  EXPECT_EQ(budget("high"), 9);
+  EXPECT_EQ(budget("medium"), std::nullopt);
+  EXPECT_EQ(budget("low", R"(,"thinking_budget":5)"), 5);
+}
+
+TEST(OpenAiChat, budgets_of_efforts_are_read_or_refused) {
+  EXPECT_EQ(parse_effort_budgets("")->size(), 0);
+  EXPECT_EQ(parse_effort_budgets("minimal=1,xhigh=2")->at("xhigh"), 2);
+  for (const char* bad : {"low", "low=", "low=0", "low=-1", "low=1x", "none=3", "tiny=3",
+                          "low=1,low=2", ",low=1", "low=99999999999999999999"}) {
+    const auto refused = parse_effort_budgets(bad);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().refusal, Refusal::FlagValue);
+  }
 }
 
 TEST(OpenAiChat, what_the_scheduler_and_the_cache_are_told_arrives) {
@@ -262,10 +285,11 @@ TEST(OpenAiChat, what_the_scheduler_and_the_cache_are_told_arrives) {
   ASSERT_TRUE(parsed.request) << to_string(parsed.request.error());
   EXPECT_FALSE(parsed.request->generation.uses_cache);
   EXPECT_EQ(parsed.request->generation.cache_salt, "s");
-  EXPECT_TRUE(parsed.request->generation.is_background);
+  EXPECT_EQ(parsed.request->generation.priority, 50);
   EXPECT_EQ(parsed.request->generation.timeout_s, 2.5);
-  EXPECT_FALSE(parse(body_with(R"("priority":"high")")).request->generation.is_background);
-  EXPECT_TRUE(parse(body_with(R"("priority":"background")")).request->generation.is_background);
+  EXPECT_EQ(parse(body_with(R"("priority":"high")")).request->generation.priority, -50);
+  EXPECT_EQ(parse(body_with(R"("priority":"background")")).request->generation.priority, 50);
+  EXPECT_EQ(parse(body_with(R"("priority":"normal")")).request->generation.priority, 0);
 }
 
 TEST(OpenAiChat, a_last_turn_of_the_assistant_is_continued_unless_the_body_says_no) {

@@ -128,7 +128,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     std::string out;
     for (const ReplyEvent& piece_event : piece.events) {
       json::Value event = chunk(i, piece_event.text);
-      set_tokens(choice_of(event), queues_[i].take_all(), offsets_[i], false);
+      set_tokens(choice_of(event), queues_[i].take_all(), offsets_[i]);
       add_running_timings(event);
       out += sse::data(json::write(event));
     }
@@ -140,7 +140,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     json::Value& choice = choice_of(event);
     choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
-    set_tokens(choice, queues_[i].take_all(), offsets_[i], true);
+    set_tokens(choice, queues_[i].take_all(), offsets_[i]);
     if (!is_last) return sse::data(json::write(event));
     last_end_ = std::move(event);  // the extras of all choices ride on it
     return "";
@@ -166,7 +166,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
       choice.set("finish_reason", json::Value::string(openai_finish_reason(choices[i])));
       choice.set("stop_reason", openai_stop_reason(choices[i].end));
       int64_t offset = n_code_points(echo);
-      set_tokens(choice, choices[i].machine->tokens(), offset, false);
+      set_tokens(choice, choices[i].machine->tokens(), offset);
       if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
         choice.set("prompt_token_ids", ids_value(prompt_of(i)));
       list.push(std::move(choice));
@@ -207,14 +207,16 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     return out;
   }
 
-  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens, int64_t& offset,
-                  bool is_last) const {
+  // On every event that may tell of tokens, so that the lists add up to those of the whole reply
+  // also where they are empty.
+  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens,
+                  int64_t& offset) const {
     if (request_.generation.return_token_ids) {
       json::Value ids = json::Value::array();
       for (const ReplyToken& token : tokens) ids.push(json::Value::integer(token.id));
       choice.set("token_ids", std::move(ids));
     }
-    if (!request_.generation.n_logprobs || (tokens.empty() && is_last)) return;
+    if (!request_.generation.n_logprobs) return;
     json::Value texts = json::Value::array(), values = texts, tops = texts, offsets = texts;
     for (const ReplyToken& token : tokens) {
       const std::string text = token_text(*head_.tokenizer, token.id);

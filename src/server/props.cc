@@ -112,6 +112,9 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
   out.set("chunk_ms", json::Value::integer(model.chunk_ms));
   out.set("kv_format", json::Value::string(model.kv_format));
   out.set("backend", json::Value::string(model.engine->backend()));
+  json::Value kernels = json::Value::object();
+  for (const auto& [kind, kernel] : model.kernels) kernels.set(kind, json::Value::string(kernel));
+  out.set("kernels", std::move(kernels));
   out.set("default_generation_settings", std::move(generation));
   out.set("chat_template", json::Value::string(model.template_source));
   return out;

@@ -461,6 +461,34 @@ TEST_F(Protocols, logprobs_tell_every_kept_token_once) {
   EXPECT_EQ(told.find("top_logprobs")->items()[0].members().size(), 2u);
 }
 
+// Of the first choice; null: none are told.
+const json::Value* logprobs_in(const json::Value& event) {
+  const json::Value* told = event.find("choices")->items()[0].find("logprobs");
+  return told == nullptr || told->is_null() ? nullptr : told;
+}
+
+TEST_F(Protocols, logprobs_of_a_reply_without_tokens_are_the_same_streamed_and_whole) {
+  serve(says(""));
+  const std::pair<const char*, std::string> asked[] = {
+      {"/v1/chat/completions",
+       R"({"messages":[{"role":"user","content":"x"}],"enable_thinking":false,"logprobs":true)"},
+      {"/v1/completions", R"({"prompt":"x","logprobs":2)"}};
+  for (const auto& [path, body] : asked) {
+    const json::Value whole = answer_of(post(path, body + "}"));
+    ASSERT_NE(logprobs_in(whole), nullptr) << path;
+    const auto stream = post(path, body + R"(,"stream":true})");
+    stream->wait();
+    int n_told = 0;
+    for (const json::Value& event : stream_events(stream->bytes())) {
+      if (const json::Value* told = logprobs_in(event)) {
+        EXPECT_EQ(json::write(*told), json::write(*logprobs_in(whole))) << path;
+        ++n_told;
+      }
+    }
+    EXPECT_EQ(n_told, 1) << path;
+  }
+}
+
 TEST_F(Protocols, text_and_conversations_are_tokenized_and_back) {
   serve(says("x"));
   const json::Value text =

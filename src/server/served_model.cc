@@ -22,9 +22,13 @@ ReasoningBudget budget_form_of(const Tokenizer& tokenizer) {
   out.close_token = tokenizer.find_added("</think>").value_or(-1);
   out.closing = tokenizer.encode("\n</think>\n\n");
   out.closing_after_newline = tokenizer.encode("</think>\n\n");
-  std::vector<bool> ends_in_newline;
-  for (Token id = 0; id < tokenizer.n_tokens(); ++id)
-    ends_in_newline.push_back(tokenizer.bytes_of(id).ends_with('\n'));
+  std::vector<bool> ends_in_newline, is_blank;
+  for (Token id = 0; id < tokenizer.n_tokens(); ++id) {
+    const std::string_view bytes = tokenizer.bytes_of(id);
+    ends_in_newline.push_back(bytes.ends_with('\n'));
+    is_blank.push_back(bytes.find_first_not_of(" \t\r\n") == std::string_view::npos);
+  }
+  out.is_blank = std::make_shared<const std::vector<bool>>(std::move(is_blank));
   out.ends_in_newline = std::make_shared<const std::vector<bool>>(std::move(ends_in_newline));
   return out;
 }
@@ -40,7 +44,7 @@ void derive_rules(ServedModel& model, const std::string& template_source) {
   model.rules.model_ids = model.ids;
   model.grammars = std::make_shared<GrammarStore>(model.tokenizer, model.grammar_bytes_max);
   // A level that the template compares with stands in it as a quoted word.
-  for (const char* level : {"minimal", "low", "medium", "high", "xhigh", "max"}) {
+  for (const std::string_view level : kEffortLevels) {
     const bool is_named = template_source.find(fmt::format("'{}'", level)) != std::string::npos ||
                           template_source.find(fmt::format("\"{}\"", level)) != std::string::npos;
     if (is_named) model.rules.effort_levels.emplace_back(level);

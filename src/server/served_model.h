@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,7 @@ struct ServedModel {
   std::optional<bool> thinking;         // the server's default; absent: the template's
   std::optional<DrafterFacts> drafter;  // none: no drafts
   std::string kv_format = "bf16";       // of K/V pages
+  std::map<std::string, std::string> kernels;  // by kind of matrix
   int64_t snapshot_every = 0, chunk_ms = 0;
   bool has_cache_folder = false;
   int64_t context_train = 0, n_parameters = 0, n_bytes = 0;

@@ -37,10 +37,11 @@ struct ServiceOptions {
   bool has_vllm_metrics = true;
   bool is_tls = false;  // pages of the own origin come over https
   std::map<std::string, KeyLimits> key_limits;
-  double request_timeout_s = 0;                           // of requests that name none; 0: none
-  int64_t thinking_budget = -1;                           // the same, in tokens; -1: none
-  bool guards_loops = false;                              // of requests that do not say
-  std::shared_ptr<LineFile> trace, content_log;           // null: not written
+  double request_timeout_s = 0;                  // of requests that name none; 0: none
+  int64_t thinking_budget = -1;                  // the same, in tokens; -1: none
+  bool guards_loops = false;                     // of requests that do not say
+  bool requires_content = false;                 // a reply says something behind its reasoning
+  std::shared_ptr<LineFile> trace, content_log;  // null: not written
   size_t stored_replies_max = limits::kStoredRepliesMax;  // 0: none
 };
 
@@ -73,7 +74,8 @@ class Service {
     std::string ignored;  // names of fields, for the log
     uint64_t seed = 0;
     const char* dialect = "";
-    bool is_stream = false, is_background = false;
+    bool is_stream = false;
+    int32_t priority = 0;
     int64_t n_prompt = 0, arrived_ns = 0, compiling_ns = 0, compiled_ns = 0;
   };
 
@@ -157,6 +159,7 @@ class Service {
   void record_reply(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) const;
   void log_reply(const Running& running, const ReplyOutcome& outcome) const;
   void warn_of_ignored(const std::vector<std::string>& pointers);
+  void warn_of_drafts();
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
   bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
 
@@ -176,6 +179,7 @@ class Service {
   std::shared_ptr<const ServedModel> model_;
   std::map<uint64_t, Running> running_;
   std::set<std::string> warned_of_;  // names of ignored fields
+  std::atomic<bool> has_warned_of_drafts_ = false;
   std::atomic<uint64_t> next_session_id_ = 0;
 };
 

@@ -63,6 +63,7 @@ class DefaultsTest : public ServiceFixture {
     ServiceOptions out;
     out.thinking_budget = 7;
     out.guards_loops = true;
+    out.requires_content = true;
     return out;
   }
 };
@@ -79,7 +80,24 @@ TEST_F(DefaultsTest, requests_that_name_no_bound_of_reasoning_have_the_servers) 
   EXPECT_EQ(budget_of(R"(,"thinking_budget":3)").n_tokens, 3);
   EXPECT_EQ(budget_of(R"(,"thinking_budget":-1)").n_tokens, -1);
   EXPECT_FALSE(budget_of(R"(,"loop_guard":false)").guards_loops);
-  EXPECT_TRUE(budget_of(R"(,"thinking_budget":-1,"loop_guard":false)").is_off());
+  const ReasoningBudget unbound = budget_of(R"(,"thinking_budget":-1,"loop_guard":false)");
+  EXPECT_TRUE(unbound.n_tokens < 0 && !unbound.guards_loops);
+}
+
+TEST_F(DefaultsTest, replies_that_must_say_something_are_told_to_the_engine) {
+  serve(says("x"));
+  const auto needs_content = [&](const std::string& path, const std::string& body) {
+    post(path, body)->wait();
+    return fake_.engine->last_request().budget.needs_content;
+  };
+  const std::string chat = "/v1/chat/completions";
+  const std::string user = R"({"role":"user","content":"Hi"})";
+  EXPECT_TRUE(needs_content(chat, R"({"messages":[)" + user + "]}"));
+  EXPECT_TRUE(needs_content(chat, R"({"enable_thinking":false,"messages":[)" + user + "]}"));
+  // A turn that goes on has said something; raw text has no reasoning.
+  EXPECT_FALSE(needs_content(
+      chat, R"({"messages":[)" + user + R"(,{"role":"assistant","content":"Well"}]})"));
+  EXPECT_FALSE(needs_content("/v1/completions", R"({"prompt":"Hi"})"));
 }
 
 TEST_F(AdminTest, listed_origins_are_echoed_and_no_others) {

@@ -44,6 +44,7 @@ struct Service::Job {
   const char* call_prefix = "call_";
   std::vector<std::vector<int32_t>> prompts;  // each with fields.n choices
   bool starts_in_reasoning = false;
+  bool continues_turn = false;  // of the assistant, behind its reasoning
   bool finds_markers = true;
   std::shared_ptr<const ToolTable> tools;
   bool ends_at_first_call = false;
@@ -55,7 +56,7 @@ struct Service::Job {
   int64_t n_replayed = 0;                                // prompt tokens of past replies
   std::vector<int64_t> places;                           // of the prompt, for the prefix cache
   std::function<void(const FinishedChoice&)> on_choice;  // may be empty
-  Hash128 cache_salt;
+  Hash128 cache_salt, sharer;
   bool is_stream = false;
   std::function<std::unique_ptr<ReplyCodec>(ReplyHead)> make_codec;
 };

@@ -132,6 +132,7 @@ Result<Service::Job> Service::chat_job(Call& call, const std::shared_ptr<const S
   Job job;
   job.prompts.push_back(std::move(prompt.tokens));
   job.starts_in_reasoning = prompt.starts_in_reasoning;
+  job.continues_turn = request.continues_last && !prompt.starts_in_reasoning;
   job.tools = tool_table_of(request);
   job.ends_at_first_call = request.ends_at_first_call;
   job.is_call_named = request.is_call_named;
@@ -285,15 +286,19 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
-    work.priority = fields.is_background ? Priority::kBackground : Priority::kForeground;
+    work.priority = fields.priority;
+    work.sharer = job.sharer;
     const double timeout_s = fields.timeout_s.value_or(options_.request_timeout_s);
     if (timeout_s > 0) work.deadline_ns = head.arrived_ns + static_cast<int64_t>(timeout_s * 1e9);
     const int64_t budget = fields.reasoning_budget.value_or(options_.thinking_budget);
     const bool guards_loops = fields.guards_loops.value_or(options_.guards_loops);
-    if ((budget >= 0 || guards_loops) && job.finds_markers) {
+    // A reply that goes on with a turn has what stands there.
+    const bool needs_content = options_.requires_content && !job.continues_turn;
+    if ((budget >= 0 || guards_loops || needs_content) && job.finds_markers) {
       work.budget = served.budget_form;
       work.budget.n_tokens = budget;
       work.budget.guards_loops = guards_loops;
+      work.budget.needs_content = needs_content;
       work.budget.starts_in_reasoning = job.starts_in_reasoning;
     }
     const auto n_free = served.engine->context_max() - static_cast<int64_t>(prompt.size());
@@ -324,7 +329,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   running.key_label = call.caller.label;
   running.dialect = job.dialect;
   running.is_stream = job.is_stream;
-  running.is_background = job.fields.is_background;
+  running.priority = job.fields.priority;
   running.n_prompt = head.n_prompt_tokens();
   running.arrived_ns = call.arrived_ns;
   return running;
@@ -355,6 +360,8 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   // Prefixes are shared within one key and one salt.
   const std::string salt = call.owner(job.fields.cache_salt);
   if (salt.size() > 1) job.cache_salt = xxh3_128(std::as_bytes(std::span(salt)), 0);
+
+  job.sharer = xxh3_128(std::as_bytes(std::span(call.caller.label)), 0);
 
   const uint64_t session_id = next_session_id_++;
   Running running = running_of(call, job, head);

@@ -137,6 +137,7 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
     measure_choice(metrics_, choice, running.arrived_ns);
     count_drafts(metrics_, choice.end.finished.drafts);
   }
+  warn_of_drafts();
   if (outcome.is_gone)
     metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
   if (outcome.is_error) {
@@ -206,6 +207,7 @@ void Service::log_reply(const Running& running, const ReplyOutcome& outcome) con
        {"completion_tokens", fmt::to_string(totals.n_reply)},
        {"reasoning_tokens", fmt::to_string(totals.n_reasoning)},
        {"n_calls", fmt::to_string(totals.n_calls)},
+       {"n_images", "0"},  // a request with a picture that counts is refused
        {"queue_ms", fmt::to_string(ms_between(end.submitted_ns, end.started_ns))},
        {"prefill_ms", fmt::to_string(ms_between(end.started_ns, end.first_token_ns))},
        {"decode_ms", fmt::to_string(ms_between(end.first_token_ns, end.finished_ns))},
@@ -217,6 +219,22 @@ void Service::log_reply(const Running& running, const ReplyOutcome& outcome) con
        {"seed", fmt::to_string(running.seed)},
        {"token_sha256", digest.substr(0, 12)},
        {"ignored", running.ignored}});
+}
+
+// Once in the life of the process: a drafter that is hardly ever right is of another model, or
+// damaged, and costs what its tries cost.
+void Service::warn_of_drafts() {
+  constexpr double kRounds = 200, kDrafted = 20, kShare = 0.05;
+  const double n_rounds =
+      metrics_.total(Metric::kDraftRounds) + metrics_.total(Metric::kPlainRounds);
+  const double n_drafted = metrics_.total(Metric::kDraftTokens);
+  const double n_accepted = metrics_.total(Metric::kAcceptedTokens);
+  if (n_rounds < kRounds || n_drafted < kDrafted || n_accepted >= kShare * n_drafted) return;
+  if (has_warned_of_drafts_.exchange(true)) return;
+  log(LogLevel::kWarning, "drafts_do_not_hold",
+      {{"rounds", fmt::format("{:.0f}", n_rounds)},
+       {"drafted", fmt::format("{:.0f}", n_drafted)},
+       {"accepted", fmt::format("{:.0f}", n_accepted)}});
 }
 
 // Once for each name in the life of the process; no more of them than a log should hold.

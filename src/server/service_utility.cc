@@ -124,7 +124,8 @@ void Service::measure_engine(const ServedModel& served) {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, running] : running_) {
       const std::shared_ptr<ReplySession> session = running.session.lock();
-      n_background += running.is_background && session && session->phase() == ReplyPhase::kQueue;
+      n_background += running.priority >= kBackgroundPriority && session &&
+                      session->phase() == ReplyPhase::kQueue;
     }
   }
   n_background = std::min<int64_t>(n_background, counts.n_waiting);
@@ -141,6 +142,7 @@ void Service::measure_engine(const ServedModel& served) {
   metrics_.set(Metric::kDraftTime, decode > 0 ? metrics_.total(Metric::kDraftSeconds) / decode : 0);
   metrics_.set_counted(Metric::kStepTokens, counts.step_rows.n, counts.step_rows.sum);
   metrics_.set_counted(Metric::kGrammarMask, counts.mask_seconds.n, counts.mask_seconds.sum);
+  set(Metric::kGrammarViolations, counts.n_grammar_violations);
   set(Metric::kSnapshots, counts.n_kept_snapshots, label("place", "ram"));
   set(Metric::kSnapshots, counts.n_host_snapshots, label("place", "host"));
   set(Metric::kSnapshots, counts.n_cache_files, label("place", "disk"));
@@ -227,6 +229,8 @@ void Service::get_requests(Call& call) {
     out.set("prompt_tokens", json::Value::integer(counts.n_prompt_tokens));
     out.set("pages_free", json::Value::integer(counts.n_free_pages));
     out.set("pages", json::Value::integer(counts.n_pages));
+    out.set("slots_free", json::Value::integer(counts.n_free_slots));
+    out.set("slots", json::Value::integer(counts.n_slots));
   }
   out.set("requests", std::move(list));
   answer(call, json_response(200, out));

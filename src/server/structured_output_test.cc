@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <thread>
+
 #include "server/grammar_store.h"
 #include "server/request_fields.h"
 #include "tests/sim/fledgling_text.h"
@@ -137,6 +140,20 @@ TEST(GrammarStore, equal_requests_share_what_was_compiled) {
   EXPECT_NE(two, use_of(store, choice, false).value().grammar);
   EXPECT_EQ(store.n_kept(), 4u);
   EXPECT_EQ(use_of(store, format_of("false"), false).error().refusal, Refusal::SchemaUnsatisfiable);
+}
+
+TEST(GrammarStore, equal_requests_that_come_together_compile_once) {
+  GrammarStore store(fledgling_tokenizer());
+  for (int round = 0; round < 20; ++round) {
+    const OutputFormat format =
+        format_of(R"({"type":"string","maxLength":)" + std::to_string(100 + round) + "}");
+    std::vector<std::shared_ptr<const Grammar>> got(8);
+    std::vector<std::thread> threads;
+    for (auto& one : got)
+      threads.emplace_back([&] { one = use_of(store, format, false).value().grammar; });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(std::set(got.begin(), got.end()).size(), 1u);
+  }
 }
 
 TEST(GrammarStore, the_one_used_least_recently_is_dropped_beyond_the_limit) {

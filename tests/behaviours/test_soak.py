@@ -9,7 +9,7 @@ import urllib.parse
 import pytest
 
 import dialects
-from conftest import Server, assert_alive
+from conftest import Server, assert_alive, resident_kib
 from dialects import PATHS, body_of, must_call, tool
 
 N_WARM, N_ALL, N_PAIRWISE = 125, 1250, 150  # of each dialect; all of them go to one server
@@ -17,9 +17,8 @@ GROWTH_KIB = 1250  # a KiB a request of the long run: no prompt, reply or connec
 
 
 def figures(server):
-    status = dict(line.split(":", 1) for line in open(f"/proc/{server.process.pid}/status", encoding="ascii"))
-    kib = sum(int(status[key].split()[0]) for key in ("VmRSS", "VmSwap"))
-    return kib, len(os.listdir(f"/proc/{server.process.pid}/fd")), int(status["Threads"])
+    return resident_kib(server), len(os.listdir(f"/proc/{server.process.pid}/fd")), len(
+        os.listdir(f"/proc/{server.process.pid}/task"))
 
 
 def leave_early(server, dialect, body):

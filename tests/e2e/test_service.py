@@ -192,6 +192,7 @@ def test_what_an_operator_asked_to_see_is_written_and_told(program, tmp_path):
         assert props["features"]["log_content"] is True and props["chunk_ms"] == 20
         assert props["snapshot_every"] == 2048 and props["kv_format"] == "bf16"
         assert len(props["model"]["tokenizer_sha256"]) == 64
+        assert all(props["kernels"][kind] for kind in ("attention out", "delta z", "router"))
         assert len(props["drafter"]["digest"]) == 32 and props["drafter"]["block"] > 1
         asked = {**CHAT, "stream": True, "return_progress": True, "timings_per_token": True,
                  "messages": [{"role": "user", "content": "Count from 1 to 40. " * 100}], "max_tokens": 20}
@@ -217,6 +218,28 @@ def test_what_an_operator_asked_to_see_is_written_and_told(program, tmp_path):
                                                 ["choices", "finish_detail", "request_id"]] * 2
     assert written[0]["body"] == asked and written[3]["choices"][0]["content"]
     assert "Count from" not in "".join(server.log)
+
+
+def test_a_reply_says_something_behind_its_reasoning_where_the_operator_wants_it(program, server):
+    needy = Server(program, "--content-required", "--effort-budgets", "low=3")
+    try:
+        ends = json.loads(ask(server.url, "/props")[2])["model"]["eos_ids"]
+
+        def reply(running, **fields):
+            body = {**CHAT, "max_tokens": 40, "temperature": 0, "logit_bias": {str(end): 100 for end in ends}, **fields}
+            told = json.loads(ask(running.url, "/v1/chat/completions", body)[2])
+            assert told["choices"][0]["finish_reason"] == "stop"
+            return told["choices"][0]["message"]["content"], told["usage"]["completion_tokens_details"]["reasoning_tokens"]
+
+        # The end is what these replies like best: it comes as soon as it may.
+        for fields in ({}, {"enable_thinking": True, "thinking_budget": 3, "min_tokens": 6}):
+            assert reply(server, **fields)[0] == ""
+            assert reply(needy, **fields)[0].strip()
+        # Three tokens, and those that close it: "\n", "</think>" and "\n\n".
+        content, n_reasoning = reply(needy, enable_thinking=True, reasoning_effort="low", min_tokens=6)
+        assert content.strip() and n_reasoning == 5
+    finally:
+        assert needy.stop() == 0
 
 
 def test_the_load_bench_reports_its_figures_by_name(program, tmp_path):

@@ -399,7 +399,7 @@ TEST_P(EngineLaws, suspended_and_resumed_the_reply_is_the_same) {
   // A foreground prompt takes the place of background work, which goes on afterwards.
   Bench two(model_, true, 40);
   EngineRequest background = first_;
-  background.priority = Priority::kBackground;
+  background.priority = kBackgroundPriority;
   std::vector<std::shared_ptr<Reply>> all;
   for (int i = 0; i < 3; ++i) all.push_back(two.submit(request(text(20, 40 + i), 30, 40 + i)));
   all.push_back(two.submit(background));

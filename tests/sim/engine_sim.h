@@ -195,7 +195,9 @@ class EngineSim {
     r.new_tokens_max = 1 + pick(pick(4) == 0 ? 300 : 30);
     r.sampling.seed = random_();
     r.ignore_end_tokens = pick(5) == 0;
-    if (pick(8) == 0) r.priority = Priority::kBackground;
+    if (pick(8) == 0) r.priority = kBackgroundPriority;
+    if (pick(6) == 0) r.priority += pick(41) - 20;
+    r.sharer.low = static_cast<uint64_t>(pick(3));
     if (pick(15) == 0) r.uses_cache = false;
     if (pick(10) == 0) r.cache_salt = {1 + random_() % 2, 0};
     if (pick(25) == 0) r.deadline_ns = clock_.now_ns() + 1'000'000 * (1 + pick(2000));
