@@ -140,7 +140,7 @@ TEST(Synth, writes_a_checkpoint_that_inspect_reads) {
   expect_lines(report_of(options.folder),
                {"4: 3 gated delta, 1 full attention (3)", "3-bit g32", "text only"});
   options.synthetic.bits = 7;
-  EXPECT_EQ(run_synth(options), 1);
+  EXPECT_EQ(run_synth(options), 2);  // a bad command line
 }
 
 TEST(Synth, the_large_tokenizer_is_one_that_the_text_side_reads) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/cuda_backend.h"
+#include "ops/launch.cuh"
 
 namespace roost {
 namespace {
@@ -57,7 +58,11 @@ class CudaOps final : public Ops {
   }
   DType activation() const override { return DType::kBF16; }
   std::string name() const override { return "cuda " + cuda::card_name(); }
-  std::string kernel_for(const QuantMatrix&) const override { return "sm80_qx_bf16_linear"; }
+  std::string kernel_for(const QuantMatrix& w) const override {
+    const bool has_tiles =
+        w.format == QuantMatrix::Format::kBricks && cuda::has_warpgroup_products();
+    return has_tiles ? "sm90_bricks_linear" : "sm80_qx_bf16_linear";
+  }
 
  private:
   cuda::Card& card_;
