@@ -33,7 +33,8 @@ class FailingMachine {
 
 #else
 
-// The host's memory, with a switch.
+// The host's memory, with a switch: what is read behind it does not arrive, and that is when the
+// loss shows, in the middle of a step.
 class FailingDevice final : public Device {
  public:
   Buffer take(size_t n_bytes) override { return host_device().take(n_bytes); }
@@ -44,12 +45,15 @@ class FailingDevice final : public Device {
   void copy(std::byte* to, const std::byte* from, size_t n) override {
     host_device().copy(to, from, n);
   }
-  void read(void* to, const std::byte* from, size_t n) override { host_device().read(to, from, n); }
+  void read(void* to, const std::byte* from, size_t n) override {
+    has_failed = has_failed || is_failing;
+    if (!has_failed) host_device().read(to, from, n);
+  }
   void wait() override {}
   size_t available_bytes() const override { return 0; }
   const Error* loss() const override { return has_failed ? &loss_ : nullptr; }
 
-  bool has_failed = false;
+  bool is_failing = false, has_failed = false;
 
  private:
   const Error loss_{Refusal::DeviceLost, "switched off"};
@@ -74,7 +78,7 @@ class FailingMachine {
  public:
   explicit FailingMachine(const ModelWeights&) {}
   std::shared_ptr<Hardware> hardware() { return hardware_; }
-  void fail() { hardware_->failing.has_failed = true; }
+  void fail() { hardware_->failing.is_failing = true; }
 
  private:
   const std::shared_ptr<FailingHardware> hardware_ = std::make_shared<FailingHardware>();
