@@ -29,14 +29,12 @@ namespace {
 using DF = hn::ScalableTag<float>;
 using LaneIndices = decltype(hn::SetTableIndices(DF(), static_cast<const int32_t*>(nullptr)));
 
-// Vectors that a lambda takes or gives must stay in registers.
-#define ROOST_INLINE __attribute__((always_inline))
-
 constexpr int kLanesMax = HWY_MAX_BYTES / 4;  // 32-bit lanes
 // Outputs that share the loads of so many rows: the accumulators and the unpacked codes of all must
 // fit the registers.
 constexpr int outputs_per_pass(int n_rows) {
-  if (HWY_MAX_BYTES == 64 || HWY_ARCH_ARM) return n_rows == 1 ? 4 : n_rows <= 4 ? 2 : 1;
+  if (HWY_MAX_BYTES == 64) return n_rows <= 4 ? 4 : 2;
+  if (HWY_ARCH_ARM) return n_rows == 1 ? 4 : n_rows <= 4 ? 2 : 1;
   return n_rows <= 2 ? 2 : 1;
 }
 // Codes are read once, in order. So far ahead, and into L2 alone: L1 has too few lines in flight to
@@ -74,11 +72,17 @@ HWY_INLINE hn::Vec<DF> load_factors(const uint8_t* factors, bool is_bf16, size_t
   const hn::Half<DF> half;
   if (n_groups == lanes() / 2)
     return hn::ZeroExtendVector(df, load_all_factors(half, factors, is_bf16));
-  if (n_groups == lanes() / 4) {
-    const hn::Half<decltype(half)> quarter;
+  const hn::Half<decltype(half)> quarter;
+  if (n_groups == lanes() / 4)
     return hn::ZeroExtendVector(
         df, hn::ZeroExtendVector(half, load_all_factors(quarter, factors, is_bf16)));
-  }
+#if HWY_MAX_BYTES == 64
+  const hn::Half<decltype(quarter)> eighth;
+  if (n_groups == lanes() / 8)
+    return hn::ZeroExtendVector(
+        df, hn::ZeroExtendVector(
+                half, hn::ZeroExtendVector(quarter, load_all_factors(eighth, factors, is_bf16))));
+#endif
   alignas(HWY_MAX_BYTES) uint8_t padded[HWY_MAX_BYTES] = {};
   std::memcpy(padded, factors, n_groups * (is_bf16 ? 2 : 4));
   return load_all_factors(df, padded, is_bf16);
@@ -101,26 +105,14 @@ const LaneGroups& lane_groups(int group) {
   return group == 32 ? of_32 : group == 64 ? of_64 : of_128;
 }
 
-// One value for each of kOut <= 4 outputs, made by f(output).
-template <class T, int kOut>
-struct PerOutput {
-  T t0, t1, t2, t3;
-
-  template <class Function>
-  HWY_INLINE explicit PerOutput(const Function& f)
-      : t0(f(0)), t1(f(kOut > 1 ? 1 : 0)), t2(f(kOut > 2 ? 2 : 0)), t3(f(kOut > 2 ? 3 : 0)) {}
-  HWY_INLINE const T& operator[](int o) const {
-    return o == 0 ? t0 : o == 1 ? t1 : o == 2 ? t2 : t3;
-  }
-};
-
-// y[o·kRows + r] = W[o] · x[r] for kOut neighbouring weight rows, which share the loads of x, and
-// kRows rows of x. w: the first weight row; the next ones lie row_bytes of codes and
-// factor_row_bytes of factors behind each other.
+// y[i·s] = W[o] · x[r] · row_scales[i·s], i = r·kOut + o, s the stride of the accumulators' sums,
+// for kOut neighbouring weight rows, which share the loads of x, and kRows rows of x. w: the first
+// weight row; the next ones lie row_bytes of codes and factor_row_bytes of factors behind each
+// other.
 template <int kC, int kOut, int kRows>
 void affine_rows(const WeightRow& w, size_t row_bytes, size_t factor_row_bytes, int64_t n_groups,
                  int group, const LaneGroups& groups, const int16_t* const* x,
-                 const float* const* sums, const float* scales, float* y) {
+                 const float* const* sums, const float* row_scales, float* y) {
   const DF df;
   const size_t n_lanes = lanes();
   const int64_t vector_codes = static_cast<int64_t>(2 * n_lanes) * kC;
@@ -176,9 +168,7 @@ void affine_rows(const WeightRow& w, size_t row_bytes, size_t factor_row_bytes, 
       a = hn::MulAdd(bias[i % kOut], hn::LoadU(df, sums[i / kOut] + g), a);
     });
   }
-  acc.each([&](int i, hn::Vec<DF>& a) HWY_ATTR ROOST_INLINE {
-    y[i % kOut * kRows + i / kOut] = hn::GetLane(hn::SumOfLanes(df, a)) * scales[i / kOut];
-  });
+  acc.sums(row_scales, y);
 }
 
 template <int kC, int kRows>
@@ -188,17 +178,20 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
   constexpr int kOut = kC == 1 ? 1 : outputs_per_pass(kRows);
   const int16_t* values[kRows];
   const float* sums[kRows];
-  float scales[kRows];
+  // Of the sums of kOut outputs and of one, where they lie.
+  using Sums = Accumulators<kOut * kRows>;
+  using SumsOfOne = Accumulators<kRows>;
+  float scales[16] = {}, scales_of_one[16] = {}, y[16];
   for (int r = 0; r < kRows; ++r) {
     values[r] = x.values + row_ids[r] * x.stride;
     sums[r] = x.sums + row_ids[r] * x.sums_stride;
-    scales[r] = x.scales[row_ids[r]];
+    scales_of_one[r * SumsOfOne::kSumStride] = x.scales[row_ids[r]];
+    for (int o = 0; o < kOut; ++o) scales[(r * kOut + o) * Sums::kSumStride] = x.scales[row_ids[r]];
   }
   const LaneGroups& groups = lane_groups<kC>(w.group);
   const size_t row_bytes = static_cast<size_t>(w.n_in * w.bits / 8);
   const int64_t n_groups = w.n_groups();
   const size_t factor_row_bytes = static_cast<size_t>(n_groups) * (w.dtype == DType::kBF16 ? 2 : 4);
-  float y[kOut * kRows];
   for (int64_t o = 0; o < n_out;) {
     const size_t row = static_cast<size_t>(out_begin + o);
     WeightRow weight{reinterpret_cast<const uint8_t*>(w.codes) + row * row_bytes,
@@ -210,17 +203,18 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
       expand_codes(weight.codes, w.bits, w.n_in, expanded);
       weight.codes = reinterpret_cast<const uint8_t*>(expanded);
     }
-    int n_here = kOut;
     if (o + kOut <= n_out) {
       affine_rows<kC, kOut, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
                                    values, sums, scales, y);
+      for (int i = 0; i < kOut * kRows; ++i)
+        out[i / kOut * out_stride + o + i % kOut] = y[i * Sums::kSumStride];
+      o += kOut;
     } else {
-      n_here = 1;
       affine_rows<kC, 1, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
-                                values, sums, scales, y);
+                                values, sums, scales_of_one, y);
+      for (int r = 0; r < kRows; ++r) out[r * out_stride + o] = y[r * SumsOfOne::kSumStride];
+      ++o;
     }
-    for (int i = 0; i < n_here * kRows; ++i) out[i % kRows * out_stride + o + i / kRows] = y[i];
-    o += n_here;
   }
 }
 
@@ -242,26 +236,14 @@ void tile_of_rows(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const 
 void product_tile_target(const QuantMatrix& w, int64_t out_begin, int64_t n_out,
                          const ProductRows& x, const int32_t* row_ids, int64_t n_rows, float* out,
                          int64_t out_stride, std::byte* scratch) {
+  static constexpr decltype(&tile_of_rows<1>) kPasses[kRowsPerPass] = {
+      &tile_of_rows<1>, &tile_of_rows<2>, &tile_of_rows<3>, &tile_of_rows<4>,
+      &tile_of_rows<5>, &tile_of_rows<6>, &tile_of_rows<7>, &tile_of_rows<8>};
   int32_t ids[kRowsPerPass];
   for (int64_t i = 0; i < n_rows;) {
-    const int64_t left = n_rows - i;
-    const int64_t n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    const int64_t n = std::min<int64_t>(n_rows - i, kRowsPerPass);
     for (int64_t r = 0; r < n; ++r) ids[r] = row_ids ? row_ids[i + r] : static_cast<int32_t>(i + r);
-    float* to = out + i * out_stride;
-    switch (n) {
-      case 8:
-        tile_of_rows<8>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
-        break;
-      case 4:
-        tile_of_rows<4>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
-        break;
-      case 2:
-        tile_of_rows<2>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
-        break;
-      default:
-        tile_of_rows<1>(w, out_begin, n_out, x, ids, to, out_stride, scratch);
-        break;
-    }
+    kPasses[n - 1](w, out_begin, n_out, x, ids, out + i * out_stride, out_stride, scratch);
     i += n;
   }
 }
