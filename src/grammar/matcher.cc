@@ -2,7 +2,6 @@
 #include "grammar/matcher.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 
@@ -28,33 +27,12 @@ uint64_t hash_of(const GrammarFrame& f) {
   return hashed(hashed(hash, f.parent | uint64_t{f.keys} << 32), f.hash);
 }
 
-void add_first_bytes(const ByteDfa& dfa, ByteSet& out) {
-  if (dfa.accepts_nothing()) return;
-  for (size_t byte = 0; byte < out.size(); ++byte)
-    if (dfa.step(0, static_cast<uint8_t>(byte)) != ByteDfa::kDead) out.set(byte);
-}
-
-ByteSet first_bytes_of(const Automaton& automaton) {
-  ByteSet out;
-  std::set<const ByteDfa*> seen;
-  for (RuleId id = 0; id < automaton.rules.size(); ++id) {
-    const Rule& rule = automaton.rules[id];
-    const auto& free = automaton.free_texts;
-    if (std::find(free.begin(), free.end(), id) != free.end()) continue;
-    for (const DfaPtr& dfa : {rule.dfa, rule.object ? rule.object->other_keys : nullptr})
-      if (dfa && seen.insert(dfa.get()).second) add_first_bytes(*dfa, out);
-    if (!rule.object || rule.object->keys.empty()) continue;
-    for (const auto& [byte, node] : rule.object->keys[0].next) out.set(byte);
-  }
-  return out;
-}
-
 }  // namespace
 
 Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenVocabulary> vocabulary)
     : automaton_(std::move(automaton)),
       vocabulary_(std::move(vocabulary)),
-      first_bytes_(first_bytes_of(automaton_)),
+      follow_(follow_bytes(automaton_)),
       n_bytes_(automaton_.n_bytes()) {}
 
 std::shared_ptr<const StateMask> Grammar::state_mask(const MaskKey& key) const {
@@ -64,7 +42,7 @@ std::shared_ptr<const StateMask> Grammar::state_mask(const MaskKey& key) const {
   const auto found = masks_.find(key);
   if (found != masks_.end()) return found->second;
   if (n_mask_bytes_ >= kMaskBytesMax) return nullptr;
-  std::shared_ptr<const StateMask> mask = vocabulary_->compute_mask(key, first_bytes_);
+  std::shared_ptr<const StateMask> mask = vocabulary_->compute_mask(key, follow_.at(key.dfa));
   n_mask_bytes_ += mask->n_bytes();
   return masks_[key] = std::move(mask);
 }

@@ -29,7 +29,7 @@ class Grammar {
  private:
   const Automaton automaton_;
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
-  const ByteSet first_bytes_;  // with which some automaton of it can begin
+  const std::map<const ByteDfa*, ByteSet> follow_;
   const size_t n_bytes_;
   mutable std::mutex mutex_;
   mutable MaskMap masks_;

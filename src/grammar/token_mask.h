@@ -1,7 +1,6 @@
 // Tokens as a tree of their bytes, and masks of token ids.
 #pragma once
 
-#include <bitset>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "grammar/byte_dfa.h"
+#include "grammar/follow_bytes.h"
 
 namespace roost {
 
@@ -81,8 +81,6 @@ struct StateMask {
 
   size_t n_bytes() const;
 };
-
-using ByteSet = std::bitset<256>;
 
 // Which of them.
 struct MaskKey {

@@ -299,6 +299,11 @@ asio::awaitable<bool> Connection::shake_hands() {
 }
 
 asio::awaitable<size_t> Connection::read_some(asio::mutable_buffer into, error_code& ec) {
+  // The kernel tells of an end once, and who reads behind it would wait for it to be told again.
+  if (has_client_fin_) {
+    ec = asio::error::eof;
+    co_return 0;
+  }
   size_t n = 0;
   if (tls_)
     n = co_await tls_->async_read_some(into, asio::redirect_error(asio::use_awaitable, ec));
@@ -306,6 +311,7 @@ asio::awaitable<size_t> Connection::read_some(asio::mutable_buffer into, error_c
     n = co_await socket_.async_read_some(into, asio::redirect_error(asio::use_awaitable, ec));
   // A client that goes without TLS's own goodbye is gone all the same.
   if (ec == asio::ssl::error::stream_truncated) ec = asio::error::eof;
+  has_client_fin_ = ec == asio::error::eof;
   co_return n;
 }
 
@@ -668,7 +674,6 @@ asio::awaitable<void> Connection::watch_client() {
     if (!ec) {
       buffer_.commit(n);
     } else if (ec == asio::error::eof) {
-      has_client_fin_ = true;
       if (head_.is_http_1_0) client_gone();
     } else {
       if (ec != asio::error::operation_aborted) client_gone();

@@ -439,6 +439,20 @@ TEST_F(HttpServerTest, a_half_closed_client_gets_its_reply) {
   EXPECT_EQ(fake_.engine->n_cancelled(), 0u);
 }
 
+// The end of a client may be read while its answer is being completed, in one of some hundred
+// cases.
+TEST_F(HttpServerTest, clients_that_go_at_the_end_of_their_stream_leave_no_connection) {
+  start(well());
+  for (int i = 0; i < 1000; ++i) {
+    Client client(server_->port());
+    client.send(chat(R"("stream":true)"));
+    if (i % 2 == 0) client.read_until("[DONE]");
+    if (i % 2 == 1) client.read_answer();
+  }
+  for (int ms = 0; ms < kPatienceMs && server_->n_connections() > 0; ++ms) ::poll(nullptr, 0, 1);
+  EXPECT_EQ(server_->n_connections(), 0u);
+}
+
 TEST_F(HttpServerTest, a_reader_that_stalls_is_cancelled_and_holds_up_nobody) {
   FakeEngineOptions endless = says("All is well.");
   endless.is_endless = true;

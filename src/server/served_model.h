@@ -44,9 +44,9 @@ struct ServedModel {
   std::vector<int32_t> end_tokens;
   ReasoningBudget budget_form;  // how this model's reasoning is closed; without a bound
   SamplingDefaults defaults;
-  std::optional<bool> thinking;         // the server's default; absent: the template's
-  std::optional<DrafterFacts> drafter;  // none: no drafts
-  std::string kv_format = "bf16";       // of K/V pages
+  std::optional<bool> thinking;                // the server's default; absent: the template's
+  std::optional<DrafterFacts> drafter;         // none: no drafts
+  std::string kv_format = "bf16";              // of K/V pages
   std::map<std::string, std::string> kernels;  // by kind of matrix
   int64_t snapshot_every = 0, chunk_ms = 0;
   bool has_cache_folder = false;

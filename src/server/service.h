@@ -74,7 +74,7 @@ class Service {
     std::string ignored;  // names of fields, for the log
     uint64_t seed = 0;
     const char* dialect = "";
-    bool is_stream = false;
+    bool is_stream = false, may_draft = false;
     int32_t priority = 0;
     int64_t n_prompt = 0, arrived_ns = 0, compiling_ns = 0, compiled_ns = 0;
   };
@@ -159,7 +159,7 @@ class Service {
   void record_reply(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) const;
   void log_reply(const Running& running, const ReplyOutcome& outcome) const;
   void warn_of_ignored(const std::vector<std::string>& pointers);
-  void warn_of_drafts();
+  void warn_of_drafts(const Running& running, const ReplyOutcome& outcome);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
   bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
 
@@ -179,7 +179,8 @@ class Service {
   std::shared_ptr<const ServedModel> model_;
   std::map<uint64_t, Running> running_;
   std::set<std::string> warned_of_;  // names of ignored fields
-  std::atomic<bool> has_warned_of_drafts_ = false;
+  DraftFigures drafting_;            // of replies that might draft
+  bool has_warned_of_drafts_ = false;
   std::atomic<uint64_t> next_session_id_ = 0;
 };
 

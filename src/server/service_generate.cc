@@ -330,6 +330,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   running.dialect = job.dialect;
   running.is_stream = job.is_stream;
   running.priority = job.fields.priority;
+  running.may_draft = job.fields.drafts_max > 0;
   running.n_prompt = head.n_prompt_tokens();
   running.arrived_ns = call.arrived_ns;
   return running;

@@ -137,7 +137,7 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
     measure_choice(metrics_, choice, running.arrived_ns);
     count_drafts(metrics_, choice.end.finished.drafts);
   }
-  warn_of_drafts();
+  warn_of_drafts(running, outcome);
   if (outcome.is_gone)
     metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
   if (outcome.is_error) {
@@ -222,19 +222,23 @@ void Service::log_reply(const Running& running, const ReplyOutcome& outcome) con
 }
 
 // Once in the life of the process: a drafter that is hardly ever right is of another model, or
-// damaged, and costs what its tries cost.
-void Service::warn_of_drafts() {
-  constexpr double kRounds = 200, kDrafted = 20, kShare = 0.05;
-  const double n_rounds =
-      metrics_.total(Metric::kDraftRounds) + metrics_.total(Metric::kPlainRounds);
-  const double n_drafted = metrics_.total(Metric::kDraftTokens);
-  const double n_accepted = metrics_.total(Metric::kAcceptedTokens);
-  if (n_rounds < kRounds || n_drafted < kDrafted || n_accepted >= kShare * n_drafted) return;
-  if (has_warned_of_drafts_.exchange(true)) return;
+// damaged.
+void Service::warn_of_drafts(const Running& running, const ReplyOutcome& outcome) {
+  constexpr int64_t kRounds = 200;
+  constexpr double kTokensPerRound = 1.1;
+  const std::shared_ptr<const ServedModel> served = model();
+  if (!running.may_draft || !served || !served->drafter) return;
+  int64_t n_rounds = 0, n_tokens = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const FinishedChoice& choice : outcome.choices) drafting_.add(choice.end.finished.drafts);
+    n_rounds = drafting_.n_rounds + drafting_.n_plain_steps;
+    n_tokens = drafting_.n_tokens;
+    const bool holds = static_cast<double>(n_tokens) >= kTokensPerRound * double(n_rounds);
+    if (n_rounds < kRounds || holds || std::exchange(has_warned_of_drafts_, true)) return;
+  }
   log(LogLevel::kWarning, "drafts_do_not_hold",
-      {{"rounds", fmt::format("{:.0f}", n_rounds)},
-       {"drafted", fmt::format("{:.0f}", n_drafted)},
-       {"accepted", fmt::format("{:.0f}", n_accepted)}});
+      {{"rounds", fmt::to_string(n_rounds)}, {"tokens", fmt::to_string(n_tokens)}});
 }
 
 // Once for each name in the life of the process; no more of them than a log should hold.

@@ -6,10 +6,13 @@ Every cell begins with an empty prefix cache. Every request of a row is made twi
 server is alive and idle.
 """
 
+import contextlib
+import http.client
 import importlib.util
 import itertools
 import json
 import pathlib
+import urllib.parse
 
 import pytest
 
@@ -119,12 +122,15 @@ def flush(server):
     assert dialects.request(server.url, "POST", "/cache/flush")[0] in (200, 204)
 
 
-def figures(server):
-    """What a request must give back: work, memory of the engine, connections (the asking one apart)."""
-    told = json.loads(dialects.request(server.url, "GET", "/requests")[2])
+def figures(connection):
+    """What a request must give back: work, memory of the engine, connections (but for the one that asks)."""
+    def get(path):
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    told = json.loads(get("/requests"))
     out = {"requests": len(told["requests"]), "sequences": told["running"] + told["waiting"],
            "pages": told["pages"] - told["pages_free"], "slots": told["slots"] - told["slots_free"]}
-    for line in dialects.request(server.url, "GET", "/metrics")[2].splitlines():
+    for line in get("/metrics").splitlines():
         if line.startswith("roost_connections{"):
             out["connections"] = int(float(line.split()[-1])) - 1
     return out
@@ -139,10 +145,13 @@ def assert_alive(server):
     """A plain request is answered, and nothing is held: no work, page, slot or connection."""
     reply = dialects.ask(server, "chat", ["Say ok"], enable_thinking=False, temperature=0, max_tokens=4)
     assert reply.status == 200 and reply.n_reply > 0
-    for _ in range(1000):  # a client that has gone is seen soon, not at once
-        seen = figures(server)
-        if not any(seen.values()):
-            return
+    address = urllib.parse.urlsplit(server.url)
+    # One connection asks again and again: a client that has gone is seen soon, not at once.
+    with contextlib.closing(http.client.HTTPConnection(address.hostname, address.port, timeout=60)) as connection:
+        for _ in range(2000):
+            seen = figures(connection)
+            if not any(seen.values()):
+                return
     raise AssertionError(seen)
 
 

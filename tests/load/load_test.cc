@@ -150,7 +150,7 @@ constexpr int kWavesMax = 12;
 
 TEST(Load, connections_that_stall_or_die_leave_nothing_behind) {
   const char* set = std::getenv("ROOST_LOAD");
-  const size_t n_connections = set == nullptr ? 800 : static_cast<size_t>(std::atoll(set));
+  const size_t n_connections = set == nullptr ? 2000 : static_cast<size_t>(std::atoll(set));
   raise_descriptor_limit();
   FakeEngineOptions engine = says("All is well. ");
   engine.is_endless = true;
