@@ -176,7 +176,7 @@ std::string summary_of(const DrafterWeights& drafter) {
 
 void log_plan(const MemoryPlan& plan) {
   log(LogLevel::kInfo, "memory_plan",
-      {{"total_mib", mib(plan.total())},
+      {{"total_mib", mib(plan.total() + plan.host)},
        {"weights_mapped_mib", mib(plan.weights_mapped)},
        {"weights_owned_mib", mib(plan.weights_owned)},
        {"pages_mib", mib(plan.pages)},

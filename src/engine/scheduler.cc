@@ -15,7 +15,7 @@ constexpr double kNoise = 0.1;           // of a step's time
 constexpr double kLateLeft = 0.98;       // of the lateness, from step to step
 constexpr double kLateMin = 0.05;        // no machine keeps its times
 constexpr double kLateMax = 0.4;         // beyond, the fit must follow
-constexpr double kCare = 1.5;            // times the lateness is planned for
+constexpr double kCare = 2;              // times the lateness is planned for
 constexpr double kCheapShare = 1.25;     // prompt rows that cost this little are always taken
 constexpr double kUnknownSlope = 0.125;  // of one row's cost, while nothing else is known
 
