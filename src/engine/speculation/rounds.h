@@ -62,7 +62,7 @@ class Rounds {
   static void note(StreamDrafts& stream, int32_t n_accepted);
 
   // Requests resemble those before them: a stream's first token takes over what the stream that
-  // ended last has shown of the drafter. Copies depend on the text at hand.
+  // ended last has shown of its drafts.
   void begin(StreamDrafts& stream) const;
   void end(const StreamDrafts& stream);
 
