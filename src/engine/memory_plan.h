@@ -26,7 +26,7 @@ struct EngineOptions {
                                       // absent: a third of what is left
   std::optional<size_t> cache_host_bytes;  // of host memory below the cache of a card; absent: up
                                            // to a quarter of what the host has left
-  std::string cache_folder;  // keeps prefixes beyond the process; empty: nothing does
+  std::string cache_folder;                // keeps prefixes beyond the process; empty: nothing does
   uint64_t cache_disk_bytes = uint64_t{32} << 30;   // of its files
   uint64_t cache_write_bytes = uint64_t{64} << 20;  // written to them in a second at most
   int64_t snapshot_every = 2048;  // tokens between the states kept inside a long prompt

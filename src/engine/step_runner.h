@@ -66,7 +66,7 @@ class StepRunner {
   virtual void read_snapshot(int32_t snapshot, std::span<std::byte> to) const = 0;
   virtual void write_snapshot(int32_t snapshot, std::span<const std::byte> from) = 0;
 
-  virtual std::string name() const = 0;  // "cpu avx3, 2 threads"
+  virtual std::string name() const = 0;                  // "cpu avx3, 2 threads"
   virtual const Error* loss() const { return nullptr; }  // of its device; see Device
 };
 
