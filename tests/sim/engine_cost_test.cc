@@ -12,22 +12,11 @@ namespace roost {
 namespace {
 
 // A model that says token 5 at no cost.
-class IdleRunner final : public StepRunner {
+class IdleRunner final : public testing::StatelessRunner {
  public:
   void run(const StepRows&, std::span<int32_t> drawn) override {
     std::fill(drawn.begin(), drawn.end(), 5);
   }
-  void reset_slot(int32_t) override {}
-  void replay(int32_t, int32_t) override {}
-  void save_state(int32_t, int32_t) override {}
-  bool load_state(int32_t, int32_t) override { return true; }
-  void copy_page(int32_t, int32_t) override {}
-  size_t page_bytes() const override { return 1; }
-  size_t snapshot_bytes() const override { return 1; }
-  void read_page(int32_t, std::span<std::byte>) const override {}
-  void write_page(int32_t, std::span<const std::byte>) override {}
-  void read_snapshot(int32_t, std::span<std::byte>) const override {}
-  void write_snapshot(int32_t, std::span<const std::byte>) override {}
   std::string name() const override { return "idle"; }
 };
 

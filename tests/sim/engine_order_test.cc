@@ -17,7 +17,7 @@ namespace {
 constexpr int32_t kVocabulary = 16, kEnd = 0, kBlank = 1, kClose = 2, kWord = 3;
 
 // Every row likes the same tokens best, the first of them most.
-class WilfulRunner final : public StepRunner {
+class WilfulRunner final : public testing::StatelessRunner {
  public:
   std::vector<int32_t> likes = {kWord};
   bool ignores_masks = false;
@@ -28,17 +28,6 @@ class WilfulRunner final : public StepRunner {
       drawn[i] = hook != nullptr && !hook->wants_row() ? -1 : draw(hook);
     }
   }
-  void reset_slot(int32_t) override {}
-  void replay(int32_t, int32_t) override {}
-  void save_state(int32_t, int32_t) override {}
-  bool load_state(int32_t, int32_t) override { return true; }
-  void copy_page(int32_t, int32_t) override {}
-  size_t page_bytes() const override { return 1; }
-  size_t snapshot_bytes() const override { return 1; }
-  void read_page(int32_t, std::span<std::byte>) const override {}
-  void write_page(int32_t, std::span<const std::byte>) override {}
-  void read_snapshot(int32_t, std::span<std::byte>) const override {}
-  void write_snapshot(int32_t, std::span<const std::byte>) override {}
   std::string name() const override { return "wilful"; }
 
  private:

@@ -24,6 +24,22 @@ class VirtualClock final : public Clock {
   int64_t now_ns_ = 1;
 };
 
+// Of a model without states and pages; what it draws is left to say.
+class StatelessRunner : public StepRunner {
+ public:
+  void reset_slot(int32_t) override {}
+  void replay(int32_t, int32_t) override {}
+  void save_state(int32_t, int32_t) override {}
+  bool load_state(int32_t, int32_t) override { return true; }
+  void copy_page(int32_t, int32_t) override {}
+  size_t page_bytes() const override { return 1; }
+  size_t snapshot_bytes() const override { return 1; }
+  void read_page(int32_t, std::span<std::byte>) const override {}
+  void write_page(int32_t, std::span<const std::byte>) override {}
+  void read_snapshot(int32_t, std::span<std::byte>) const override {}
+  void write_snapshot(int32_t, std::span<const std::byte>) override {}
+};
+
 inline uint64_t mixed(uint64_t a, uint64_t b) {
   uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15)) + 0xD1B54A32D192ED03;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
