@@ -154,6 +154,7 @@ void EngineCore::keep_in_host(int32_t n_pages, int32_t n_snapshots) {
 }
 
 int64_t EngineCore::next_copy_ns() const {
+  if (runner_.loss() != nullptr) return PrefixDisk::kNever;  // nothing is copied any more
   return std::min(host_ ? host_->next_ns() : PrefixHost::kNever,
                   disk_ ? disk_->next_ns() : PrefixDisk::kNever);
 }
