@@ -34,9 +34,6 @@ class RecordsTest : public ServiceFixture {
   static std::string text_of(const std::string& name) {
     return read_file(path(name), size_t{1} << 20).value();
   }
-  void end_all() {
-    while (service_.n_running() > 0) std::this_thread::yield();
-  }
 };
 
 TEST_F(RecordsTest, the_trace_has_a_span_for_each_part_of_a_request) {
@@ -45,7 +42,6 @@ TEST_F(RecordsTest, the_trace_has_a_span_for_each_part_of_a_request) {
       "/v1/chat/completions",
       R"({"messages":[{"role":"user","content":"Hi"}],"structured_outputs":{"choice":["one two"]}})")
       ->wait();
-  end_all();
   const std::string text = text_of("trace");
   ASSERT_TRUE(text.ends_with(",\n"));
   const Result<json::Value> events = json::parse(text.substr(0, text.size() - 2) + "]");
@@ -68,7 +64,6 @@ TEST_F(RecordsTest, content_is_written_for_its_owner_alone) {
   post("/v1/chat/completions",
        R"({"messages":[{"role":"user","content":"Whisper"}],"enable_thinking":true})")
       ->wait();
-  end_all();
   const std::string text = text_of("content");
   const size_t end = text.find('\n');
   const Result<json::Value> asked = json::parse(text.substr(0, end));

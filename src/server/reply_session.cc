@@ -201,18 +201,22 @@ void ReplySession::on_finished(Choice& choice, size_t idx, const EngineEvent& ev
     cancel(event.error.value_or(Error{
         event.finish == Finish::kError ? Refusal::EngineNonfinite : Refusal::ServerDraining, ""}));
   }
-  if (!is_failure && !failed_by_ && !is_client_gone_) end_choice(choice, idx);
-  if (n_ended_ < choices_.size()) return;
+  std::string bytes;
+  if (!is_failure && !failed_by_ && !is_client_gone_) bytes = end_choice(choice, idx);
+  if (n_ended_ < choices_.size()) {
+    if (!bytes.empty()) setup_.exchange->write(std::move(bytes));
+    return;
+  }
   if (is_client_gone_)
     done("gone", nullptr);
   else if (failed_by_)
     fail(*failed_by_);
   else
-    succeed();
+    succeed(std::move(bytes));
 }
 
-// What was held is decided, and the choice says why it ended.
-void ReplySession::end_choice(Choice& choice, size_t idx) {
+// What was held is decided, and the choice says why it ended: the events that say so, for a stream.
+std::string ReplySession::end_choice(Choice& choice, size_t idx) {
   const bool is_cut = is_length(choice.end->cause);
   ReplyPiece rest = choice.machine.finish(is_cut);
   if (choice.machine.matched_stop() && choice.end->cause != FinishCause::kStopString) {
@@ -220,41 +224,48 @@ void ReplySession::end_choice(Choice& choice, size_t idx) {
     choice.end->stop_string = *choice.machine.matched_stop();
   }
   if (setup_.on_choice) setup_.on_choice({&choice.machine, *choice.end});
-  if (!setup_.is_stream) return;
+  if (!setup_.is_stream) return {};
   const bool is_last = n_ended_ == choices_.size();
   append_piece(choice.held, std::move(rest));
   std::string bytes = setup_.codec->piece_events(idx, choice.held, choice.machine);
   choice.held = ReplyPiece();
   choice.n_held_bytes = 0;
   bytes += setup_.codec->choice_end(idx, {&choice.machine, *choice.end}, is_last);
-  setup_.exchange->write(std::move(bytes));
+  return bytes;
 }
 
 void ReplySession::fail(const Error& error) {
+  done(std::string(code_of(error.refusal)), &error);
   if (setup_.is_stream) {
     setup_.exchange->write(setup_.codec->error_event(error));
     setup_.exchange->end_stream(false);
   } else {
     setup_.exchange->respond(setup_.refuse(error));
   }
-  done(std::string(code_of(error.refusal)), &error);
 }
 
-void ReplySession::succeed() {
+void ReplySession::succeed(std::string last_bytes) {
   std::vector<FinishedChoice> finished;
   for (const Choice& choice : choices_) finished.push_back({&choice.machine, *choice.end});
+  std::string whole;
+  if (setup_.is_stream)
+    last_bytes += setup_.codec->last_events(finished);
+  else
+    whole = setup_.codec->whole(finished);
+  done(std::string(detail_of(finished.front().end.cause)), nullptr);
   if (setup_.is_stream) {
-    setup_.exchange->write(setup_.codec->last_events(finished));
+    setup_.exchange->write(std::move(last_bytes));
     setup_.exchange->end_stream(true);
   } else {
     HttpResponse response;
     response.headers = setup_.headers;
-    response.body = setup_.codec->whole(finished);
+    response.body = std::move(whole);
     setup_.exchange->respond(std::move(response));
   }
-  done(std::string(detail_of(finished.front().end.cause)), nullptr);
 }
 
+// Before the client can know of the end: its figures are in the metrics, and its place is free,
+// when it asks again.
 void ReplySession::done(std::string name, const Error* error) {
   ReplyOutcome outcome;
   outcome.name = std::move(name);

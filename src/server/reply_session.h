@@ -48,7 +48,7 @@ struct ReplySetup {
   bool is_stream = false;
   HttpHeaders headers;
   std::function<HttpResponse(const Error&)> refuse;  // a plain HTTP error
-  std::function<void(const ReplyOutcome&)> on_done;
+  std::function<void(const ReplyOutcome&)> on_done;  // called before its client hears of the end
   // A choice has ended well: called before its client hears of it. May be empty.
   std::function<void(const FinishedChoice&)> on_choice;
   // Called with every round but a choice's first: seconds since the one before, and its tokens.
@@ -103,8 +103,8 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   void on_finished(Choice& choice, size_t idx, const EngineEvent& event);
   ReplyEnd end_of(const Choice& choice, const EngineEvent& event) const;
   void fail(const Error& error);
-  void end_choice(Choice& choice, size_t idx);
-  void succeed();
+  std::string end_choice(Choice& choice, size_t idx);
+  void succeed(std::string last_bytes);
   void done(std::string name, const Error* error);
 
   ReplySetup setup_;

@@ -160,8 +160,8 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
   }
   log_reply(running, outcome);
   record_reply(session_id, running, outcome);
-  forget(session_id);
   limiter_.end(running.key_label, totals.n_prompt + totals.n_reply);
+  forget(session_id);
 }
 
 void Service::record_reply(uint64_t session_id, const Running& running,

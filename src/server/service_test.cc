@@ -224,6 +224,21 @@ TEST_F(ServiceTest, an_error_after_the_first_byte_is_an_event_and_no_end) {
   EXPECT_EQ(refusal_of(whole), "engine.nonfinite");
 }
 
+TEST_F(ServiceTest, a_reply_is_counted_before_its_client_hears_of_the_end) {
+  serve(says("one two"));
+  const auto is_counted = [&](const std::string& members) {
+    fake_.engine->hold();
+    const auto exchange = chat(members);
+    bool out = false;
+    exchange->at_end([&] { out = service_.n_running() == 0; });
+    fake_.engine->release();
+    exchange->wait();
+    return out;
+  };
+  EXPECT_TRUE(is_counted(""));
+  EXPECT_TRUE(is_counted(R"("stream":true)"));
+}
+
 TEST_F(ServiceTest, draining_refuses_new_work_and_ends_what_is_left) {
   serve(says("x"));
   fake_.engine->hold();

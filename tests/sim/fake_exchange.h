@@ -81,6 +81,12 @@ class FakeExchange final : public HttpExchange {
     });
   }
 
+  // Called as the client learns that the answer is complete.
+  void at_end(std::function<void()> callback) {
+    const std::lock_guard lock(mutex_);
+    at_end_ = std::move(callback);
+  }
+
   // Blocks until the answer is complete.
   const HttpResponse& wait() {
     std::unique_lock lock(mutex_);
@@ -177,6 +183,7 @@ class FakeExchange final : public HttpExchange {
   };
 
   void finish() {
+    if (at_end_) at_end_();
     is_complete_ = true;
     changed_.notify_all();
   }
@@ -187,7 +194,7 @@ class FakeExchange final : public HttpExchange {
   HttpResponse response_;
   std::function<std::string()> idle_;
   bool is_complete_ = false, keeps_connection_ = true;
-  std::function<void()> gone_, sent_;
+  std::function<void()> gone_, sent_, at_end_;
   size_t n_unsent_ = 0;
 };
 
