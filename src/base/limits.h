@@ -36,6 +36,7 @@ inline constexpr size_t kStopStringBytesMax = 512;
 inline constexpr size_t kStopTokensMax = 64;
 inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr int64_t kTopLogprobsMax = 20;
+inline constexpr int64_t kPromptLogprobsMax = int64_t{1} << 20;  // told of the prompts of one body
 inline constexpr int64_t kChoicesMax = 16;
 inline constexpr size_t kPromptsMax = 64;  // of one completion body, times its choices
 inline constexpr size_t kStoredRepliesMax = 1024;

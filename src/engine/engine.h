@@ -29,15 +29,18 @@ inline constexpr int32_t kBackgroundPriority = 50;
 
 struct EngineRequest {
   std::vector<int32_t> prompt;  // >= 1 token
-  int64_t new_tokens_max = 0;   // >= 1, counted in kept tokens; clamped to what fits the context
-  SampleParams sampling;        // position is set by the engine
+  int64_t new_tokens_max = 0;  // kept tokens, clamped to what fits the context; 0: the prompt alone
+  SampleParams sampling;       // position is set by the engine
   std::vector<int32_t> stop_tokens;  // end the reply in addition to the model's end tokens
   bool ignore_end_tokens = false;
   int32_t drafts_max = kDraftsMax;  // tokens guessed ahead in one round; 0: none
   LogitAdjust adjust;               // penalties, biases, a least length
   ReasoningBudget budget;
   int32_t top_logprobs = -1;  // likeliest tokens that are told with each kept one; -1: no logprobs
-  GrammarUse grammar;         // what the reply must follow; none: it is free
+  // kPrompt tells the logprobs of the prompt's tokens too; needs top_logprobs. All rows of the
+  // prompt are run then: the prefix cache is not used.
+  bool tells_prompt = false;
+  GrammarUse grammar;  // what the reply must follow; none: it is free
 
   int32_t priority = 0;  // -100 … 100
   // Whose it is: of the prompts of one class that wait, those go first whose sharer has been served
@@ -58,17 +61,19 @@ struct EngineRequest {
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 
-// What happens to a request, in order: kStarted when its first row runs, kProgress behind every
-// chunk of its prompt if that was asked for, kTokens any number of times, then exactly one
-// kFinished.
+// What happens to a request, in order: kStarted when its first row runs, kPrompt and kProgress
+// behind every chunk of its prompt if that was asked for, kTokens any number of times, then exactly
+// one kFinished.
 struct EngineEvent {
-  enum class Kind { kStarted, kProgress, kTokens, kFinished };
+  enum class Kind { kStarted, kPrompt, kProgress, kTokens, kFinished };
   Kind kind = Kind::kTokens;
-  std::vector<int32_t> tokens;          // kTokens: kept tokens, without end tokens
-  std::vector<TokenLogprobs> logprobs;  // kTokens: one for each token if asked for, else none
-  Finish finish = Finish::kEndToken;    // kFinished
-  int32_t end_token = -1;               // kFinished by kEndToken: the token
-  std::optional<Error> error;           // kFinished by kError
+  std::vector<int32_t> tokens;  // kTokens: kept tokens, without end tokens
+  // kTokens: one for each token if asked for, else none. kPrompt: of the next tokens of the prompt;
+  // the first of all has none, as nothing stands in front of it.
+  std::vector<TokenLogprobs> logprobs;
+  Finish finish = Finish::kEndToken;  // kFinished
+  int32_t end_token = -1;             // kFinished by kEndToken: the token
+  std::optional<Error> error;         // kFinished by kError
   // Counts and times of the request as far as it is, ns on the engine's clock. n_cached: prompt
   // tokens whose rows were not run because the prefix cache had them. n_prompt_done: those that
   // are computed or cached.

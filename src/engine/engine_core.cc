@@ -74,12 +74,12 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   s->n_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t fits = options.context_max - s->n_prompt;
   s->is_cut_by_context = request.new_tokens_max > fits;
-  s->new_tokens_max = std::max<int64_t>(std::min(request.new_tokens_max, fits), 1);
+  s->new_tokens_max = std::min(request.new_tokens_max, fits);
   const int64_t n_tokens_max = s->n_prompt + s->new_tokens_max;
   s->tokens.reserve(static_cast<size_t>(n_tokens_max));
   s->tokens = request.prompt;
   s->pages.reserve(static_cast<size_t>((n_tokens_max + kPageTokens - 1) / kPageTokens));
-  s->uses_cache = options.has_cache && request.uses_cache;
+  s->uses_cache = options.has_cache && request.uses_cache && !request.tells_prompt;
   s->event.n_prompt = s->n_prompt;
   s->event.tokens.reserve(1);
   s->event.submitted_ns = now_ns;

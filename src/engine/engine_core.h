@@ -116,13 +116,15 @@ class EngineCore {
 
   // engine_step.cc: one forward call.
   void build_step();
+  void fit_told_prompts();
   void add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max);
+  void add_told_rows(Sequence& s, int32_t end_row);
   void push_rows(Sequence& s, int64_t n_rows, int64_t stored);
   void plan_drafts();
   void note_cost();
   int32_t drafts_max(const Sequence& s) const;
   void commit_rows();
-  void tell_progress();
+  void tell_prompts();
   void absorb_waiting(const Sequence& s);
   void keep_drawn(const Drawn& drawn);
   void accept(const Sequence& s, Drawn& drawn) const;

@@ -31,7 +31,7 @@ void EngineCore::step() {
   rounds_.costs().step.record(n_rows, longest_context(row_spans_),
                               static_cast<double>(clock_.now_ns() - from) * 1e-6);
   keep_places_passed();
-  tell_progress();
+  tell_prompts();
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
   note_cost();
@@ -67,11 +67,26 @@ void EngineCore::build_step() {
       needs_.back().n_drafts = std::min(drafts_max(*s), 2 * s->drafts.n_drafts + 1);
   }
   plan_step(needs_, options_.limits, costs_, chunks_);
+  fit_told_prompts();
   plan_drafts();
   tokens_.clear(), positions_.clear(), logit_rows_.clear(), drawn_.clear();
   row_spans_.clear(), delta_spans_.clear(), sampling_.clear(), hooks_.clear();
   for (const Chunk& chunk : chunks_) {
     add_rows(*running_[static_cast<size_t>(chunk.sequence_idx)], chunk.sequence_idx, chunk.n_rows);
+  }
+}
+
+// Rows of a prompt that is told are drawn from, each with its logits: a step has room for so many,
+// and beside those that decode only so many as its cost is known for.
+void EngineCore::fit_told_prompts() {
+  int64_t n_max = options_.drawn_rows_max;
+  for (const SequenceNeed& need : needs_)
+    if (need.is_decoding()) n_max = std::min(n_max, StepCosts::kTableRows);
+  int64_t n_room = std::max<int64_t>(n_max - static_cast<int64_t>(chunks_.size()), 0);
+  for (Chunk& chunk : chunks_) {
+    if (!running_[static_cast<size_t>(chunk.sequence_idx)]->tells_prompt()) continue;
+    chunk.n_rows = 1 + std::min(chunk.n_rows - 1, n_room);
+    n_room -= chunk.n_rows - 1;
   }
 }
 
@@ -102,7 +117,8 @@ void EngineCore::plan_drafts() {
     plain.n_rows += chunk.n_rows;
     n_planned += need.n_drafts;
     has_prompt |= !need.is_decoding();
-    n_drawn += s.n_computed + chunk.n_rows == s.n_tokens();
+    const bool draws = s.n_computed + chunk.n_rows == s.n_tokens();
+    n_drawn += s.tells_prompt() ? chunk.n_rows : draws;
     if (s.n_tokens() - s.n_computed != 1 || s.n_generated() == 0) continue;
     plain.context = std::max(plain.context, s.n_tokens());
     round_streams_.push_back({.state = &s.drafts,
@@ -141,6 +157,7 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
   s.share->n_served += static_cast<double>(n_rows);
   const auto end_row = static_cast<int32_t>(tokens_.size()) + static_cast<int32_t>(n_rows);
   push_rows(s, n_rows, stored);
+  if (s.tells_prompt()) add_told_rows(s, end_row);
   if (s.n_computed < s.n_tokens()) return;
   drawn_.push_back({sequence_idx, static_cast<int32_t>(logit_rows_.size()), 0});
   for (int32_t i = 0; i <= n_drafts; ++i) {
@@ -150,6 +167,17 @@ void EngineCore::add_rows(Sequence& s, int32_t sequence_idx, int64_t n_rows_max)
     hooks_.push_back(s.looks_at_rows() ? &s : nullptr);
   }
   s.begin_rows();
+}
+
+// Each row tells how likely the token behind it was. end_row: behind the sequence's last row.
+void EngineCore::add_told_rows(Sequence& s, int32_t end_row) {
+  s.n_told_end = std::min(s.n_computed + 1, s.n_prompt);
+  for (int64_t token = s.n_told; token < s.n_told_end; ++token) {
+    logit_rows_.push_back(end_row - static_cast<int32_t>(s.n_computed + 1 - token));
+    sampling_.push_back({});
+    hooks_.push_back(&s);
+    ++counts_.n_prompt_tokens;  // step() takes all logit rows for rows of replies
+  }
 }
 
 // n_rows known tokens and the drafts behind them.
@@ -201,9 +229,20 @@ void EngineCore::commit_rows() {
   runner_.absorb(tap_rows_);
 }
 
-void EngineCore::tell_progress() {
+void EngineCore::tell_prompts() {
   for (const Chunk& chunk : chunks_) {
     Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
+    if (s.has_bad_told)
+      finish(s, Finish::kError,
+             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+    if (!s.sink) continue;
+    if (!s.told.empty()) {
+      s.event.kind = EngineEvent::Kind::kPrompt;
+      std::swap(s.event.logprobs, s.told);
+      s.sink(s.event);
+      std::swap(s.event.logprobs, s.told);
+      s.told.clear();
+    }
     if (!s.request.tells_progress || s.n_generated() > 0) continue;
     s.event.kind = EngineEvent::Kind::kProgress;
     s.event.n_prompt_done = s.n_computed;
@@ -229,6 +268,7 @@ void EngineCore::absorb_waiting(const Sequence& s) {
 // The accepted drafts and the one token behind them.
 void EngineCore::keep_drawn(const Drawn& drawn) {
   Sequence& s = *running_[static_cast<size_t>(drawn.sequence_idx)];
+  if (!s.sink) return;  // a row of its prompt was not finite
   if (s.n_generated() > 0) Rounds::note(s.drafts, drawn.n_accepted);
   s.share->n_served += drawn.n_accepted;
   for (int32_t i = 0; i <= drawn.n_accepted; ++i) {
@@ -242,6 +282,9 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
     } else if (token < 0) {
       finish(s, Finish::kError,
              Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+    } else if (s.new_tokens_max == 0) {
+      note_prompt_done(s);
+      finish(s, Finish::kLength);
     } else if (drawn.is_end && i == drawn.n_accepted) {
       if (s.n_generated() == 0) note_prompt_done(s);
       s.event.end_token = token;

@@ -397,6 +397,64 @@ TEST(Engine, a_prompt_tells_how_far_it_is_when_asked) {
   }
 }
 
+// What a reply's tokens are told to be when they are drawn, they are told as a part of a prompt:
+// alone, cut into steps of few rows, beside others, and whether drafts are verified or not.
+TEST(Engine, a_prompt_tells_its_logprobs_as_a_reply_does) {
+  using Told = std::vector<TokenLogprobs>;
+  const auto engine = make_engine(small_with_drafter());
+  const auto tell_all = [](Told& prompt, Told& reply, Listener& listener) {
+    return [&prompt, &reply, sink = listener.sink()](const EngineEvent& event) {
+      if (event.kind == EngineEvent::Kind::kPrompt)
+        prompt.insert(prompt.end(), event.logprobs.begin(), event.logprobs.end());
+      if (event.kind == EngineEvent::Kind::kTokens)
+        reply.insert(reply.end(), event.logprobs.begin(), event.logprobs.end());
+      sink(event);
+    };
+  };
+  const auto expect_equal = [](const Told& a, const Told& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].logprob, b[i].logprob) << i;
+      ASSERT_EQ(a[i].top.size(), b[i].top.size());
+      for (size_t k = 0; k < a[i].top.size(); ++k) {
+        EXPECT_EQ(a[i].top[k].token, b[i].top[k].token) << i;
+        EXPECT_EQ(a[i].top[k].logprob, b[i].top[k].logprob) << i;
+      }
+    }
+  };
+  EngineRequest asked = request(golden_answers().at("count").prompt, 60);
+  asked.top_logprobs = 3;
+  Told none, drawn, prompt, reply;
+  Listener first;
+  ASSERT_TRUE(engine->submit(asked, tell_all(none, drawn, first)));
+  const Answer answer = first.wait();
+  ASSERT_EQ(drawn.size(), answer.tokens.size());
+  EXPECT_TRUE(none.empty());
+
+  EngineRequest again = asked;
+  again.prompt.insert(again.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+  again.new_tokens_max = 0;
+  again.tells_prompt = true;
+  Listener alone;
+  ASSERT_TRUE(engine->submit(again, tell_all(prompt, reply, alone)));
+  const Answer nothing = alone.wait();
+  EXPECT_EQ(nothing.end.finish, Finish::kLength);
+  EXPECT_TRUE(nothing.tokens.empty() && reply.empty());
+  EXPECT_EQ(nothing.end.n_cached, 0);
+  ASSERT_EQ(prompt.size(), again.prompt.size() - 1);
+  expect_equal(Told(prompt.end() - static_cast<int64_t>(drawn.size()), prompt.end()), drawn);
+
+  Told beside;
+  Listener other, more;
+  ASSERT_TRUE(engine->submit(request(asked.prompt, 200, 1.0, 7), other.sink()));
+  other.wait_for_tokens(1);
+  again.new_tokens_max = 8;
+  ASSERT_TRUE(engine->submit(again, tell_all(beside, reply, more)));
+  EXPECT_EQ(more.wait().tokens.size(), reply.size());
+  other.wait();
+  expect_equal(beside, prompt);
+}
+
 TEST(Engine, a_deadline_ends_a_request) {
   const auto engine = make_engine();
   EngineRequest late = request(golden_answers().at("count").prompt, 100'000);

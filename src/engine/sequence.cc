@@ -4,6 +4,13 @@
 #include "base/check.h"
 
 namespace roost {
+namespace {
+
+float logprob_of(std::span<const float> logits, int32_t token, double log_total) {
+  return static_cast<float>(double{logits[static_cast<size_t>(token)]} - log_total);
+}
+
+}  // namespace
 
 void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_tokens,
                             size_t rows_max) {
@@ -22,11 +29,20 @@ void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_
 }
 
 bool Sequence::wants_row() const {
+  if (n_told < n_told_end) return true;
   if (n_drawn == 0) return true;
   return !has_drawn_end && last_drawn == drafts.drafts[static_cast<size_t>(n_drawn - 1)];
 }
 
 void Sequence::before_draw(std::span<float> logits) {
+  if (n_told < n_told_end) {
+    TokenLogprobs& of_next = told.emplace_back();
+    of_next.top.reserve(static_cast<size_t>(request.top_logprobs));
+    take_top(logits, static_cast<size_t>(request.top_logprobs), of_next.top, &log_total);
+    const int32_t next = tokens[static_cast<size_t>(n_told)];
+    of_next.logprob = logprob_of(logits, next, log_total);
+    return;
+  }
   if (request.top_logprobs >= 0) {
     take_top(logits, static_cast<size_t>(request.top_logprobs),
              drawn_logprobs[static_cast<size_t>(n_drawn)].top, &log_total);
@@ -46,7 +62,7 @@ void Sequence::before_draw(std::span<float> logits) {
 
 // What ends a reply may come when it is a whole.
 const uint32_t* Sequence::mask() {
-  if (!matcher) return nullptr;
+  if (!matcher || n_told < n_told_end) return nullptr;
   const int64_t from = clock->now_ns();
   matcher->fill_mask(allowed);
   if (matcher->may_end()) {
@@ -58,6 +74,11 @@ const uint32_t* Sequence::mask() {
 }
 
 int32_t Sequence::after_draw(int32_t drawn) {
+  if (n_told < n_told_end) {
+    has_bad_told |= drawn < 0;
+    ++n_told;
+    return drawn;  // the prompt says what stands here
+  }
   const auto row = static_cast<size_t>(n_drawn++);
   last_drawn = drawn;
   if (drawn < 0) return drawn;
@@ -71,8 +92,7 @@ int32_t Sequence::after_draw(int32_t drawn) {
   history.keep(last_drawn);
   budget.keep(request.budget, last_drawn);
   if (request.top_logprobs >= 0)
-    drawn_logprobs[row].logprob =
-        static_cast<float>(double{raw_logits[static_cast<size_t>(last_drawn)]} - log_total);
+    drawn_logprobs[row].logprob = logprob_of(raw_logits, last_drawn, log_total);
   return last_drawn;
 }
 

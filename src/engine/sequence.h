@@ -87,6 +87,13 @@ struct Sequence final : RowHook {
   bool breaks_grammar = false;                // by the last token, which is not kept
   std::vector<TokenLogprobs> drawn_logprobs;  // one a row; none without logprobs
 
+  // Where the prompt is told: tokens of it whose logprobs are known or need none, those that are
+  // when the step's rows are drawn, and what those rows told.
+  int64_t n_told = 1, n_told_end = 1;
+  std::vector<TokenLogprobs> told;
+  bool has_bad_told = false;  // a row of them had a logit that is not finite
+  bool tells_prompt() const { return request.tells_prompt && n_told < n_prompt; }
+
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;
 

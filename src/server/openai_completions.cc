@@ -91,13 +91,53 @@ int64_t n_code_points(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
+// The member `logprobs` of a choice, token by token.
+class LogprobLists {
+ public:
+  // offset: code points in front of the first token.
+  LogprobLists(const Tokenizer& tokenizer, int64_t offset)
+      : tokenizer_(tokenizer), offset_(offset) {}
+
+  void add(int32_t id, const TokenLogprobs* logprobs) {  // null: nothing is said of it
+    const std::string text = token_text(tokenizer_, id);
+    json::Value value, top;
+    if (logprobs != nullptr) {
+      value = json::Value::real(printed_logprob(logprobs->logprob));
+      top = json::Value::object();
+      for (const TokenLogprob& one : logprobs->top)
+        top.set(token_text(tokenizer_, one.token), json::Value::real(printed_logprob(one.logprob)));
+    }
+    texts_.push(json::Value::string(text));
+    values_.push(std::move(value));
+    tops_.push(std::move(top));
+    offsets_.push(json::Value::integer(offset_));
+    offset_ += n_code_points(text);
+  }
+  json::Value take() {
+    json::Value out = json::Value::object();
+    out.set("tokens", std::move(texts_));
+    out.set("token_logprobs", std::move(values_));
+    out.set("top_logprobs", std::move(tops_));
+    out.set("text_offset", std::move(offsets_));
+    return out;
+  }
+  int64_t offset() const { return offset_; }  // behind the last token
+
+ private:
+  const Tokenizer& tokenizer_;
+  int64_t offset_;
+  json::Value texts_ = json::Value::array(), values_ = json::Value::array(),
+              tops_ = json::Value::array(), offsets_ = json::Value::array();
+};
+
 class OpenAiCompletionCodec final : public ReplyCodec {
  public:
   OpenAiCompletionCodec(ReplyHead head, const CompletionRequest& request)
       : head_(std::move(head)),
         request_(request),
         queues_(head_.seeds.size()),
-        offsets_(head_.seeds.size()) {}
+        offsets_(head_.seeds.size()),
+        of_prompt_(head_.seeds.size()) {}
 
   std::string first_events(int64_t n_cached) override {
     running_.n_prompt = head_.n_prompt_tokens();
@@ -108,12 +148,23 @@ class OpenAiCompletionCodec final : public ReplyCodec {
       if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
         choice_of(event).set("prompt_token_ids", ids_value(prompt_of(i)));
       out += sse::data(json::write(event));
-      if (!request_.echoes) continue;
+      if (!request_.echoes || request_.generation.tells_prompt) continue;
       const std::string echo = echo_of(i);
       offsets_[i] = n_code_points(echo);
       out += sse::data(json::write(chunk(i, echo)));
     }
     return out;
+  }
+
+  std::string prompt_events(size_t i, std::vector<TokenLogprobs> of_prompt) override {
+    of_prompt_[i] = std::move(of_prompt);
+    if (!request_.is_stream) return "";
+    json::Value event = chunk(i, echo_of(i));
+    LogprobLists lists(*head_.tokenizer, 0);
+    add_prompt(i, lists);
+    offsets_[i] = lists.offset();
+    choice_of(event).set("logprobs", lists.take());
+    return sse::data(json::write(event));
   }
 
   std::string alive_event(size_t i, json::Value progress) override {
@@ -128,7 +179,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     std::string out;
     for (const ReplyEvent& piece_event : piece.events) {
       json::Value event = chunk(i, piece_event.text);
-      set_tokens(choice_of(event), queues_[i].take_all(), offsets_[i]);
+      set_tokens(choice_of(event), i);
       add_running_timings(event);
       out += sse::data(json::write(event));
     }
@@ -140,7 +191,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     json::Value& choice = choice_of(event);
     choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
-    set_tokens(choice, queues_[i].take_all(), offsets_[i]);
+    set_tokens(choice, i);
     if (!is_last) return sse::data(json::write(event));
     last_end_ = std::move(event);  // the extras of all choices ride on it
     return "";
@@ -165,8 +216,10 @@ class OpenAiCompletionCodec final : public ReplyCodec {
       choice.set("logprobs", json::Value());
       choice.set("finish_reason", json::Value::string(openai_finish_reason(choices[i])));
       choice.set("stop_reason", openai_stop_reason(choices[i].end));
-      int64_t offset = n_code_points(echo);
-      set_tokens(choice, choices[i].machine->tokens(), offset);
+      const bool has_prompt = request_.generation.tells_prompt;
+      LogprobLists lists(*head_.tokenizer, has_prompt ? 0 : n_code_points(echo));
+      if (has_prompt) add_prompt(i, lists);
+      set_tokens(choice, choices[i].machine->tokens(), lists);
       if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
         choice.set("prompt_token_ids", ids_value(prompt_of(i)));
       list.push(std::move(choice));
@@ -207,45 +260,57 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     return out;
   }
 
+  // Of a stream: the tokens of choice i that no event has told of.
+  void set_tokens(json::Value& choice, size_t i) {
+    LogprobLists lists(*head_.tokenizer, offsets_[i]);
+    set_tokens(choice, queues_[i].take_all(), lists);
+    offsets_[i] = lists.offset();
+  }
+  // The first token stands behind nothing: null.
+  void add_prompt(size_t i, LogprobLists& lists) const {
+    const std::vector<int32_t>& prompt = prompt_of(i);
+    lists.add(prompt[0], nullptr);
+    for (size_t t = 1; t < prompt.size(); ++t) lists.add(prompt[t], &of_prompt_[i][t - 1]);
+  }
+
   // On every event that may tell of tokens, so that the lists add up to those of the whole reply
-  // also where they are empty.
+  // also where they are empty. lists: what stands in front of the tokens.
   void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens,
-                  int64_t& offset) const {
+                  LogprobLists& lists) const {
     if (request_.generation.return_token_ids) {
       json::Value ids = json::Value::array();
       for (const ReplyToken& token : tokens) ids.push(json::Value::integer(token.id));
       choice.set("token_ids", std::move(ids));
     }
     if (!request_.generation.n_logprobs) return;
-    json::Value texts = json::Value::array(), values = texts, tops = texts, offsets = texts;
     for (const ReplyToken& token : tokens) {
-      const std::string text = token_text(*head_.tokenizer, token.id);
       const TokenLogprobs logprobs = token.logprobs.value_or(TokenLogprobs());
-      json::Value top = json::Value::object();
-      for (const TokenLogprob& one : logprobs.top)
-        top.set(token_text(*head_.tokenizer, one.token),
-                json::Value::real(printed_logprob(one.logprob)));
-      texts.push(json::Value::string(text));
-      values.push(json::Value::real(printed_logprob(logprobs.logprob)));
-      tops.push(std::move(top));
-      offsets.push(json::Value::integer(offset));
-      offset += n_code_points(text);
+      lists.add(token.id, &logprobs);
     }
-    json::Value out = json::Value::object();
-    out.set("tokens", std::move(texts));
-    out.set("token_logprobs", std::move(values));
-    out.set("top_logprobs", std::move(tops));
-    out.set("text_offset", std::move(offsets));
-    choice.set("logprobs", std::move(out));
+    choice.set("logprobs", lists.take());
   }
 
   const ReplyHead head_;
   const CompletionRequest request_;
-  std::vector<TokenQueue> queues_;  // of each choice
-  std::vector<int64_t> offsets_;    // code points of its text so far
+  std::vector<TokenQueue> queues_;                     // of each choice
+  std::vector<int64_t> offsets_;                       // code points of its text so far
+  std::vector<std::vector<TokenLogprobs>> of_prompt_;  // where they are told: of its second token …
   ReplyCounts running_;
   json::Value last_end_;
 };
+
+// What is told of prompts stays in memory until it is sent.
+Result<void> check_told(const CompletionRequest& request,
+                        const std::vector<std::vector<int32_t>>& prompts, ParseNotes& notes) {
+  int64_t n_told = 0;
+  for (const std::vector<int32_t>& prompt : prompts)
+    n_told += static_cast<int64_t>(prompt.size()) * request.generation.n *
+              (1 + *request.generation.n_logprobs);
+  if (n_told <= limits::kPromptLogprobsMax) return {};
+  return refuse_at(
+      notes, Refusal::TooManyItems, "/logprobs",
+      fmt::format("have {} of the prompts, at most {}", n_told, limits::kPromptLogprobsMax));
+}
 
 }  // namespace
 
@@ -277,9 +342,7 @@ Result<CompletionRequest> parse_openai_completion(std::string_view body, const R
   ROOST_TRY(out.generation, read_generation(fields, rules, names));
   if (!out.generation.max_tokens) out.generation.max_tokens = kMaxTokensDefault;
   ROOST_TRY(out.generation.n_logprobs, fields.integer("logprobs", 0, limits::kTopLogprobsMax));
-  if (out.generation.n_logprobs && out.echoes)
-    return fields.refuse(Refusal::UnsupportedField, "logprobs",
-                         "probabilities of the prompt are not given; leave echo out");
+  out.generation.tells_prompt = out.echoes && out.generation.n_logprobs;
   const auto n_all = static_cast<int64_t>(out.prompts.size()) * out.generation.n;
   if (n_all > static_cast<int64_t>(limits::kPromptsMax))
     return fields.refuse(Refusal::TooManyItems, "n",
@@ -321,6 +384,7 @@ Result<std::vector<std::vector<int32_t>>> completion_prompts(const ServedModel& 
     }
     out.push_back(std::move(text));
   }
+  if (request.generation.tells_prompt) ROOST_TRY_DO(check_told(request, out, notes));
   return out;
 }
 

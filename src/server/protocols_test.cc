@@ -328,8 +328,6 @@ TEST_F(Protocols, what_the_newer_dialects_cannot_honour_is_refused_by_name) {
       {"/v1/completions", R"({"prompt":[1.5]})", "request.field_type", "prompt[0]"},
       {"/v1/completions", R"({"prompt":[99999999]})", "request.field_type", "prompt[0]"},
       {"/v1/completions", R"({"prompt":"x","max_tokens":0})", "request.field_range", "max_tokens"},
-      {"/v1/completions", R"({"prompt":"x","echo":true,"logprobs":1})", "request.unsupported_field",
-       "logprobs"},
       {"/v1/completions", R"({"prompt":"x","suffix":"y"})", "request.unsupported_field", "suffix"},
       {"/v1/completions", R"({"prompt":["a","b","c","d","e"],"n":16})", "request.too_many_items",
        "n"},
@@ -459,6 +457,48 @@ TEST_F(Protocols, logprobs_tell_every_kept_token_once) {
   EXPECT_EQ(told.find("tokens")->items().size(), n_all);
   EXPECT_EQ(told.find("text_offset")->items()[0].as_int64(), 0);
   EXPECT_EQ(told.find("top_logprobs")->items()[0].members().size(), 2u);
+}
+
+TEST_F(Protocols, echoed_prompts_tell_their_logprobs) {
+  serve(says(" and"));
+  const auto n_reply = fledgling_tokenizer().encode(" and").size();
+  const std::string members = R"("prompt":[5,6,7,8],"echo":true,"logprobs":2)";
+  const json::Value whole = answer_of(post("/v1/completions", "{" + members + "}"));
+  const json::Value& told = *whole.find("choices")->items()[0].find("logprobs");
+  const std::vector<json::Value>& values = told.find("token_logprobs")->items();
+  ASSERT_EQ(values.size(), 4 + n_reply);
+  EXPECT_TRUE(values[0].is_null() && told.find("top_logprobs")->items()[0].is_null());
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(values[i].as_double(), -static_cast<double>(i));
+  EXPECT_EQ(values[4].as_double(), -1);
+  EXPECT_EQ(told.find("top_logprobs")->items()[1].members().size(), 2u);
+  EXPECT_EQ(told.find("text_offset")->items()[0].as_int64(), 0);
+
+  // The events of a stream add up to it.
+  const auto stream = post("/v1/completions", "{" + members + R"(,"stream":true})");
+  stream->wait();
+  json::Value sum = json::Value::object();
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    sum.set(list, json::Value::array());
+  for (const json::Value& event : stream_events(stream->bytes())) {
+    const json::Value* part = event.find("choices")->items()[0].find("logprobs");
+    if (part->is_null()) continue;
+    for (auto& [name, list] : sum.members())
+      for (const json::Value& one : part->find(name)->items()) list.push(one);
+  }
+  EXPECT_EQ(json::write(sum), json::write(told));
+
+  const json::Value alone = answer_of(
+      post("/v1/completions", R"({"prompt":[5],"echo":true,"logprobs":0,"max_tokens":0})"));
+  const json::Value& one = *alone.find("choices")->items()[0].find("logprobs");
+  EXPECT_EQ(json::write(*one.find("token_logprobs")), "[null]");
+
+  std::string many = "[5";
+  for (int i = 1; i < 900; ++i) many += ",5";
+  many += "]";
+  const std::string four = many + "," + many + "," + many + "," + many;
+  EXPECT_EQ(refusal_of(post("/v1/completions",
+                            R"({"echo":true,"logprobs":20,"n":16,"prompt":[)" + four + "]}")),
+            "request.too_many_items");
 }
 
 // Of the first choice; null: none are told.

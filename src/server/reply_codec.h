@@ -64,6 +64,9 @@ class ReplyCodec {
   // The first events tell how much of the prompt was cached: they wait until it is run.
   virtual bool waits_for_start() const { return false; }
   virtual std::string first_events(int64_t n_cached) = 0;
+  // The logprobs of a choice's prompt, from its second token on, where the engine was asked for
+  // them.
+  virtual std::string prompt_events(size_t, std::vector<TokenLogprobs>) { return ""; }
   // An event that says nothing but that the reply is in work, and how far its prompt is: a member
   // prompt_progress of that value, if it is not null.
   virtual std::string alive_event(size_t choice, json::Value progress) = 0;

@@ -20,10 +20,6 @@ ReplySession::ReplySession(ReplySetup setup) : setup_(std::move(setup)) {
 }
 
 Result<void> ReplySession::submit(size_t idx) {
-  if (setup_.choices[idx].work.new_tokens_max == 0) {
-    submit_nothing(idx);
-    return {};
-  }
   // The engine's thread only posts: the exchange's executor does all the work on text.
   EventSink sink = [self = shared_from_this(), idx](const EngineEvent& event) {
     // A network thread that cannot keep up must not let events pile up without bound.
@@ -40,15 +36,6 @@ Result<void> ReplySession::submit(size_t idx) {
   ROOST_TRY(choices_[idx].engine_id,
             setup_.model->engine->submit(std::move(setup_.choices[idx].work), std::move(sink)));
   return {};
-}
-
-// A reply of no tokens, which is its prompt alone: the engine is not asked.
-void ReplySession::submit_nothing(size_t idx) {
-  EngineEvent event;
-  event.kind = EngineEvent::Kind::kFinished;
-  event.finish = Finish::kLength;
-  event.n_prompt = static_cast<int64_t>(setup_.choices[idx].work.prompt.size());
-  setup_.exchange->post([self = shared_from_this(), idx, event] { self->on_event(idx, event); });
 }
 
 Result<void> ReplySession::start() {
@@ -100,9 +87,20 @@ void ReplySession::on_event(size_t idx, const EngineEvent& event) {
     phase_ = ReplyPhase::kPrefill;
   if (event.kind == EngineEvent::Kind::kTokens) phase_ = ReplyPhase::kDecode;
   Choice& choice = choices_[idx];
+  if (choice.tells_prompt) tell_prompt(choice, idx, event);
   if (event.kind == EngineEvent::Kind::kProgress) tell_progress(idx, event);
   if (event.kind == EngineEvent::Kind::kTokens) on_tokens(choice, idx, event);
   if (event.kind == EngineEvent::Kind::kFinished) on_finished(choice, idx, event);
+}
+
+// A prompt of one token is told when it starts: nothing is said of its first token.
+void ReplySession::tell_prompt(Choice& choice, size_t idx, const EngineEvent& event) {
+  if (event.kind == EngineEvent::Kind::kPrompt)
+    choice.of_prompt.insert(choice.of_prompt.end(), event.logprobs.begin(), event.logprobs.end());
+  if (static_cast<int64_t>(choice.of_prompt.size()) < choice.n_prompt - 1) return;
+  choice.tells_prompt = false;
+  std::string bytes = setup_.codec->prompt_events(idx, std::move(choice.of_prompt));
+  if (setup_.is_stream) setup_.exchange->write(std::move(bytes));
 }
 
 void ReplySession::tell_progress(size_t idx, const EngineEvent& event) {

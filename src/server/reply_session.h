@@ -79,23 +79,26 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
         : machine(tokenizer, std::move(setup.reply)),
           n_prompt(static_cast<int64_t>(setup.work.prompt.size())),
           is_max_tokens_clamped(setup.is_max_tokens_clamped),
-          is_bound(setup.is_bound) {}
+          is_bound(setup.is_bound),
+          tells_prompt(setup.work.tells_prompt) {}
     ReplyMachine machine;
     int64_t n_prompt;
     bool is_max_tokens_clamped, is_bound;
     std::optional<Engine::RequestId> engine_id;
     std::optional<ReplyEnd> end;
     int64_t last_round_ns = 0;
-    ReplyPiece held;  // while the client reads slowly
+    bool tells_prompt;
+    std::vector<TokenLogprobs> of_prompt;  // until all are there
+    ReplyPiece held;                       // while the client reads slowly
     size_t n_held_bytes = 0;
     bool has_held() const { return !held.events.empty() || !held.tokens.empty(); }
   };
 
   Result<void> submit(size_t idx);
-  void submit_nothing(size_t idx);
   void cancel_engine();
   void on_event(size_t idx, const EngineEvent& event);
   void begin_events(int64_t n_cached);
+  void tell_prompt(Choice& choice, size_t idx, const EngineEvent& event);
   void tell_progress(size_t idx, const EngineEvent& event);
   void on_tokens(Choice& choice, size_t idx, const EngineEvent& event);
   void send_piece(Choice& choice, size_t idx, ReplyPiece piece);

@@ -272,6 +272,7 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.sampling = sample_params_of(fields, served.defaults, head.seeds[i]);
     work.adjust = logit_adjust_of(fields, served.defaults);
     work.top_logprobs = static_cast<int32_t>(fields.n_logprobs.value_or(-1));
+    work.tells_prompt = fields.tells_prompt;
     work.stop_tokens = fields.stop_tokens;
     work.ignore_end_tokens = fields.ignore_end_tokens;
     work.grammar = job.grammar;

@@ -62,6 +62,23 @@ def test_four_dialects_say_the_same_tokens(server, chat, claude):
     assert counted.input_tokens == n_prompt
 
 
+def test_an_echoed_prompt_is_told_as_the_reply_was(server, chat):
+    """As a harness scores text: the log probabilities of a reply, asked for as those of a prompt."""
+    _, prompt = post(server, "/apply-template", {
+        "messages": [{"role": "user", "content": COUNT}], "enable_thinking": False})
+    reply = chat.completions.create(model="x", prompt=prompt["token_ids"], temperature=0,
+                                    max_tokens=20, logprobs=2, extra_body={"return_token_ids": True})
+    drawn = reply.choices[0]
+    again = chat.completions.create(model="x", prompt=prompt["token_ids"] + drawn.token_ids,
+                                    echo=True, max_tokens=0, logprobs=2)
+    told = again.choices[0]
+    assert told.text.endswith(drawn.text) and told.logprobs.token_logprobs[0] is None
+    assert len(told.logprobs.tokens) == again.usage.prompt_tokens
+    assert again.usage.completion_tokens == 0
+    for name in ("tokens", "token_logprobs", "top_logprobs"):
+        assert getattr(told.logprobs, name)[-20:] == getattr(drawn.logprobs, name)
+
+
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_messages_stream_adds_up_to_the_whole(claude, thinking):
     fields = dict(

@@ -164,6 +164,7 @@ class FakeEngine final : public Engine {
     event.n_cached = running_.back()->end.n_cached = options_.n_cached;
     running_.back()->end.started_ns = clock_.now_ns();
     running_.back()->sink(event);
+    tell_prompt(*running_.back());
     if (!running_.back()->request.tells_progress) return;
     event.kind = EngineEvent::Kind::kProgress;
     event.started_ns = running_.back()->end.started_ns;
@@ -171,6 +172,20 @@ class FakeEngine final : public Engine {
     for (const int64_t n_done : {(event.n_cached + event.n_prompt) / 2, event.n_prompt}) {
       event.n_prompt_done = n_done;  // two chunks
       running_.back()->sink(event);
+    }
+  }
+
+  // The n-th token of the prompt has probability e^-n; in two chunks.
+  static void tell_prompt(const Work& work) {
+    if (!work.request.tells_prompt) return;
+    const size_t n_prompt = work.request.prompt.size();
+    for (size_t from = 1; from < n_prompt;) {
+      EngineEvent event;
+      event.kind = EngineEvent::Kind::kPrompt;
+      const size_t end = from == 1 ? std::min<size_t>(3, n_prompt) : n_prompt;
+      for (; from < end; ++from)
+        event.logprobs.push_back(logprobs_of(work, -static_cast<float>(from)));
+      work.sink(event);
     }
   }
 
@@ -188,7 +203,8 @@ class FakeEngine final : public Engine {
         return true;
       }
       event.tokens.push_back(token);
-      if (work.request.top_logprobs >= 0) event.logprobs.push_back(logprobs_of(work, token));
+      if (work.request.top_logprobs >= 0)
+        event.logprobs.push_back(logprobs_of(work, -static_cast<float>(work.n_sent + 1)));
       ++work.n_sent;
     }
     const bool was_empty = event.tokens.empty();
@@ -200,9 +216,9 @@ class FakeEngine final : public Engine {
   }
 
   // The n-th token of a reply has probability e^-n; the likeliest ones are tokens 0, 1, ….
-  static TokenLogprobs logprobs_of(const Work& work, int32_t) {
+  static TokenLogprobs logprobs_of(const Work& work, float logprob) {
     TokenLogprobs out;
-    out.logprob = -static_cast<float>(work.n_sent + 1);
+    out.logprob = logprob;
     for (int32_t i = 0; i < work.request.top_logprobs; ++i)
       out.top.push_back({i, -static_cast<float>(i) / 8});
     return out;
