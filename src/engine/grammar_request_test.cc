@@ -103,6 +103,21 @@ TEST_F(GrammarRequest, a_complete_form_ends_also_where_end_tokens_are_ignored) {
   EXPECT_EQ(answer.end.finish, Finish::kEndToken);
 }
 
+TEST_F(GrammarRequest, a_form_that_can_go_on_has_its_least_length_and_no_other_is_kept_open) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    EngineRequest open = bound("[a-z]{1,90}", 1, seed);
+    open.adjust.min_tokens = 20;
+    const Answer longer = submit(open).get();
+    EXPECT_GE(longer.tokens.size(), 20u);
+    EXPECT_EQ(longer.end.finish, Finish::kEndToken);
+    EngineRequest whole = bound("xyz", 1, seed);
+    whole.adjust.min_tokens = 20;
+    const Answer shorter = submit(whole).get();
+    EXPECT_EQ(shorter.text, "xyz");
+    EXPECT_EQ(shorter.end.finish, Finish::kEndToken);
+  }
+}
+
 TEST_F(GrammarRequest, bound_and_free_streams_beside_each_other_are_as_each_alone) {
   std::vector<EngineRequest> requests;
   for (uint64_t seed = 0; seed < 8; ++seed) {

@@ -1,6 +1,8 @@
 // Rows of logits of one sequence: what its request changes in them and wants to know of them.
 #include "engine/sequence.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace roost {
@@ -8,6 +10,17 @@ namespace {
 
 float logprob_of(std::span<const float> logits, int32_t token, double log_total) {
   return static_cast<float>(double{logits[static_cast<size_t>(token)]} - log_total);
+}
+
+// Whether a mask lets any token but these.
+bool allows_others(std::span<const uint32_t> mask, std::span<const int32_t> tokens) {
+  for (size_t w = 0; w < mask.size(); ++w) {
+    uint32_t others = mask[w];
+    for (const int32_t token : tokens)
+      if (static_cast<size_t>(token) / 32 == w) others &= ~(1u << (token % 32));
+    if (others != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -49,25 +62,32 @@ void Sequence::before_draw(std::span<float> logits) {
     std::copy(logits.begin(), logits.end(), raw_logits.begin());
   }
   if (request.adjust.is_off() && !request.budget.needs_content) return;
-  // A form that is complete may end: nothing else may be left.
-  const bool is_whole = matcher && matcher->may_end();
-  const bool is_short = n_generated() + n_drawn < request.adjust.min_tokens && !is_whole;
-  std::span<const int32_t> masked;
-  // A token that the client has named as an end is one, also of a reply without content.
-  if (budget.lacks_content(request.budget) && !is_whole)
-    masked = std::span(ending).first(n_ends_of_model);
-  if (is_short) masked = ending;
+  // Of a reply that follows a grammar its mask says which ends may come.
+  const auto masked = matcher ? std::span<const int32_t>() : held_ends();
   adjust_logits(request.adjust, history, masked, logits);
 }
 
-// What ends a reply may come when it is a whole.
+// Those tokens of `ending` that may not come yet, the first ones of it.
+std::span<const int32_t> Sequence::held_ends() const {
+  const std::span<const int32_t> all(ending);
+  if (n_generated() + n_drawn < request.adjust.min_tokens) return all;
+  // A token that the client has named as an end is one, also of a reply without content.
+  return all.first(budget.lacks_content(request.budget) ? n_ends_of_model : 0);
+}
+
+// What ends a reply may come when it is a whole, and must where nothing else can.
 const uint32_t* Sequence::mask() {
   if (!matcher || n_told < n_told_end) return nullptr;
   const int64_t from = clock->now_ns();
   matcher->fill_mask(allowed);
+  const auto n_ids = static_cast<int64_t>(allowed.size()) * 32;
   if (matcher->may_end()) {
     for (const int32_t token : ending)  // ids that are never drawn may be among them
-      if (static_cast<size_t>(token) < allowed.size() * 32) allow_token(allowed, token);
+      if (token < n_ids) allow_token(allowed, token);
+  }
+  if (const auto held = held_ends(); !held.empty() && allows_others(allowed, held)) {
+    for (const int32_t token : held)
+      if (token < n_ids) forbid_token(allowed, token);
   }
   mask_seconds->add(static_cast<double>(clock->now_ns() - from) * 1e-9, kSecondBounds);
   return allowed.data();

@@ -110,6 +110,7 @@ struct Sequence final : RowHook {
     return request.top_logprobs >= 0 || !request.adjust.is_off() || request.budget.needs_content;
   }
   void before_draw(std::span<float> logits) override;
+  std::span<const int32_t> held_ends() const;
   const uint32_t* mask() override;
   int32_t after_draw(int32_t drawn) override;
   // Cuts the drafts where the reply would end or leave its grammar; where the budget forces a

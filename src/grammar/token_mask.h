@@ -23,6 +23,9 @@ using TokenMask = std::vector<uint32_t>;
 inline void allow_token(std::span<uint32_t> mask, int32_t id) {
   mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
 }
+inline void forbid_token(std::span<uint32_t> mask, int32_t id) {
+  mask[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
+}
 inline bool is_allowed(std::span<const uint32_t> mask, int32_t id) {
   return ((mask[static_cast<size_t>(id) / 32] >> (id % 32)) & 1) != 0;
 }
