@@ -35,7 +35,7 @@ Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
   ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
   ROOST_TRY_DO(check_range("--streams", flags.streams, 1, 4096));
-  ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 0, 1'000'000));
+  ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 1, 1'000'000));
   ROOST_TRY_DO(check_range("--max-memory", flags.max_memory, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--kv-mib", flags.kv_mib, 0, kMiBMax));
   ROOST_TRY_DO(check_range("--cache-memory", flags.cache_memory, -1, kMiBMax));

@@ -109,6 +109,10 @@ std::string_view key_of_environment() {
   return key == nullptr ? "" : key;
 }
 
+size_t body_bytes_max(const Flags& flags) {
+  return static_cast<size_t>(flags.max_body) << 20;
+}
+
 Result<ServiceOptions> service_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--responses-store", flags.responses_store, 0, 1'000'000));
   if (flags.metrics_compat != "vllm" && flags.metrics_compat != "none")
@@ -118,6 +122,8 @@ Result<ServiceOptions> service_options_of(const Flags& flags) {
   out.allowed_hosts = flags.allowed_host;
   out.allowed_origins = flags.allowed_origin;
   out.queue_max = static_cast<size_t>(flags.queue_size);
+  out.body_bytes_max = body_bytes_max(flags);
+  out.connections_max = static_cast<size_t>(flags.max_connections);
   out.has_open_metrics = flags.metrics_open;
   out.has_vllm_metrics = flags.metrics_compat == "vllm";
   out.stored_replies_max = static_cast<size_t>(flags.responses_store);
@@ -161,7 +167,7 @@ Result<HttpOptions> http_options_of(const Flags& flags) {
   out.port = static_cast<uint16_t>(flags.port);
   out.n_threads = static_cast<int>(flags.network_threads);
   out.connections_max = static_cast<size_t>(flags.max_connections);
-  out.body_bytes_max = static_cast<size_t>(flags.max_body) << 20;
+  out.body_bytes_max = body_bytes_max(flags);
   out.keepalive_s = flags.keepalive;
   if (flags.tls_cert.empty() != flags.tls_key.empty())
     return Error{Refusal::FlagValue, "--tls-cert and --tls-key: want both or none"};

@@ -13,7 +13,8 @@ json::Value count(size_t n) {
 
 json::Value limits_value(const PropsOptions& options) {
   json::Value out = json::Value::object();
-  out.set("body_bytes", count(limits::kBodyBytesMax));
+  out.set("connections", count(options.connections_max));
+  out.set("body_bytes", count(options.body_bytes_max));
   out.set("header_bytes", count(limits::kHeaderBytesMax));
   out.set("target_bytes", count(limits::kTargetBytesMax));
   out.set("json_depth", count(limits::kJsonDepthMax));

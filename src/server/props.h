@@ -7,7 +7,7 @@
 namespace roost {
 
 struct PropsOptions {
-  size_t queue_max = 0;
+  size_t queue_max = 0, body_bytes_max = 0, connections_max = 0;
   bool has_keys = false;
   bool is_tls = false;
   size_t n_stored_max = 0;

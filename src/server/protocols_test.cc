@@ -406,6 +406,16 @@ TEST_F(Protocols, completions_answer_every_prompt_in_order) {
   EXPECT_EQ(told::text_at(nothing.find("choices")->items()[0], "finish_reason"), "length");
 }
 
+TEST_F(Protocols, prompts_of_one_body_are_counted_once_each) {
+  serve(says("x"));
+  const json::Value body =
+      answer_of(post("/v1/completions", R"({"prompt":[[1,2,3],[4,5,6,7]],"n":3})"));
+  EXPECT_EQ(told::count_at(body.find("usage"), "prompt_tokens"), 7);
+  EXPECT_NE(
+      get("/metrics")->wait().body.find("roost_prompt_tokens_total{model_name=\"fledgling\"} 7\n"),
+      std::string::npos);
+}
+
 TEST_F(Protocols, completions_take_tokens_and_special_text) {
   serve(says("x"));
   post("/v1/completions", R"({"prompt":[5,6,7.0]})")->wait();
@@ -574,6 +584,13 @@ TEST_F(Protocols, props_metrics_and_live_requests_tell_what_runs) {
   EXPECT_EQ(told::text_at(live.find("requests")->items()[0], "phase"), "queue");
   EXPECT_EQ(post("/requests/r1/cancel", "")->wait().status, 204);
   EXPECT_EQ(refusal_of(waiting), "request.cancelled");
+  const std::string then = get("/metrics")->wait().body;
+  for (const char* line :
+       {"roost_requests_cancelled_total{model_name=\"fledgling\",phase=\"queue\"} 1\n",
+        "finished_reason=\"abort\",dialect=\"chat\"} 1\n",
+        "path=\"/v1/chat/completions\",method=\"POST\",status=\"409\"} 1\n"})
+    EXPECT_NE(then.find(line), std::string::npos) << line;
+  EXPECT_EQ(then.find("refusal=\"request.cancelled\""), std::string::npos);
   EXPECT_EQ(refusal_of(post("/requests/other/cancel", "")), "request.unknown_response");
 }
 

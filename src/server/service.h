@@ -32,6 +32,7 @@ struct ServiceOptions {
   std::vector<std::string> allowed_hosts;    // further names, as in Host without the port
   std::vector<std::string> allowed_origins;  // of pages that may POST
   size_t queue_max = limits::kQueueMax;
+  size_t body_bytes_max = limits::kBodyBytesMax, connections_max = limits::kConnectionsMax;
   std::shared_ptr<KeyRing> keys;  // null: everybody may call
   bool has_open_metrics = false;  // /metrics needs no key
   bool has_vllm_metrics = true;
@@ -76,6 +77,7 @@ class Service {
     const char* dialect = "";
     bool is_stream = false, may_draft = false;
     int32_t priority = 0;
+    size_t n_per_prompt = 1;  // choices
     int64_t n_prompt = 0, arrived_ns = 0, compiling_ns = 0, compiled_ns = 0;
   };
 
@@ -160,6 +162,7 @@ class Service {
   void log_reply(const Running& running, const ReplyOutcome& outcome) const;
   void warn_of_ignored(const std::vector<std::string>& pointers);
   void warn_of_drafts(const Running& running, const ReplyOutcome& outcome);
+  static int answered_status(const Running& running, const ReplyOutcome& outcome);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
   bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
 

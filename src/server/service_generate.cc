@@ -332,6 +332,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   running.is_stream = job.is_stream;
   running.priority = job.fields.priority;
   running.may_draft = job.fields.drafts_max > 0;
+  running.n_per_prompt = static_cast<size_t>(job.fields.n);
   running.n_prompt = head.n_prompt_tokens();
   running.arrived_ns = call.arrived_ns;
   return running;
@@ -399,7 +400,8 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   };
   setup.on_done = [this, session_id, running, route = call.route](const ReplyOutcome& outcome) {
     metrics_.add(Metric::kHttpRequests, 1,
-                 label("path", route) + ",method=\"POST\",status=\"200\"");
+                 fmt::format(R"({},method="POST",status="{}")", label("path", route),
+                             answered_status(running, outcome)));
     note_done(session_id, running, outcome);
   };
   for (const int64_t n : head.max_tokens_applied)

@@ -71,11 +71,14 @@ struct Totals {
   bool has_content = false, is_from_disk = false;
 };
 
-Totals totals_of(const std::vector<FinishedChoice>& choices) {
+// Prompts are counted once for all choices of theirs, as usage does.
+Totals totals_of(int64_t n_prompt, size_t n_per_prompt,
+                 const std::vector<FinishedChoice>& choices) {
   Totals out;
-  for (const FinishedChoice& choice : choices) {
-    out.n_prompt = std::max(out.n_prompt, choice.end.finished.n_prompt);
-    out.n_cached = std::max(out.n_cached, choice.end.finished.n_cached);
+  out.n_prompt = n_prompt;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const FinishedChoice& choice = choices[i];
+    if (i % n_per_prompt == 0) out.n_cached += choice.end.finished.n_cached;
     out.is_from_disk |= choice.end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
     out.n_reasoning += choice.machine->n_reasoning_tokens();
@@ -119,11 +122,18 @@ void count_drafts(Metrics& metrics, const DraftFigures& drafts) {
 
 }  // namespace
 
+// A stream that ends with an error has begun well.
+int Service::answered_status(const Running& running, const ReplyOutcome& outcome) {
+  return outcome.is_error && !running.is_stream ? outcome.status : 200;
+}
+
 void Service::note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) {
-  const Totals totals = totals_of(outcome.choices);
+  const Totals totals = totals_of(running.n_prompt, running.n_per_prompt, outcome.choices);
+  // By its client, who is gone or has named it.
+  const bool is_cancelled = outcome.is_gone || outcome.name == code_of(Refusal::RequestCancelled);
   for (const FinishedChoice& choice : outcome.choices) {
     const FinishCause cause = choice.end.cause;
-    const char* reason = outcome.is_gone               ? "abort"
+    const char* reason = is_cancelled                  ? "abort"
                          : outcome.is_error            ? "error"
                          : is_length(cause)            ? "length"
                          : choice.machine->has_calls() ? "tool_calls"
@@ -138,9 +148,9 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
     count_drafts(metrics_, choice.end.finished.drafts);
   }
   warn_of_drafts(running, outcome);
-  if (outcome.is_gone)
+  if (is_cancelled)
     metrics_.add(Metric::kRequestsCancelled, 1, label("phase", name_of(outcome.phase)));
-  if (outcome.is_error) {
+  if (outcome.is_error && !is_cancelled) {
     metrics_.add(Metric::kRequestsRefused, 1, label("refusal", outcome.name));
     metrics_.add(Metric::kNonfinite, outcome.name == "engine.nonfinite" ? 1 : 0);
   }
@@ -186,19 +196,18 @@ void Service::record_reply(uint64_t session_id, const Running& running,
 
 // One line for each request that was admitted; those that were refused have theirs.
 void Service::log_reply(const Running& running, const ReplyOutcome& outcome) const {
-  const Totals totals = totals_of(outcome.choices);
+  const Totals totals = totals_of(running.n_prompt, running.n_per_prompt, outcome.choices);
   const EngineEvent end =
       outcome.choices.empty() ? EngineEvent() : outcome.choices.front().end.finished;
   const std::string digest =
       outcome.choices.empty() ? "" : token_sha256(outcome.choices.front().machine->token_ids());
-  const bool is_refused = outcome.is_error && !running.is_stream;
   log(LogLevel::kInfo, "request",
       {{"request_id", running.request_id},
        {"trace_id", running.trace_id},
        {"key_label", running.key_label},
        {"dialect", running.dialect},
        {"stream", running.is_stream ? "1" : "0"},
-       {"status", is_refused ? fmt::to_string(outcome.status) : "200"},
+       {"status", fmt::to_string(answered_status(running, outcome))},
        {"refusal", outcome.is_error ? outcome.name : ""},
        {"finish_detail", outcome.name},
        {"prompt_tokens", fmt::to_string(totals.n_prompt)},

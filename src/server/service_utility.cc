@@ -182,6 +182,8 @@ void Service::get_props(Call& call) {
   if (!served) return answer_refusal(call, Error{Refusal::ServerLoading, ""});
   answer(call,
          json_response(200, props_of(*served, {.queue_max = options_.queue_max,
+                                               .body_bytes_max = options_.body_bytes_max,
+                                               .connections_max = options_.connections_max,
                                                .has_keys = options_.keys != nullptr,
                                                .is_tls = options_.is_tls,
                                                .n_stored_max = options_.stored_replies_max,

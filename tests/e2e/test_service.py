@@ -221,8 +221,9 @@ def test_what_an_operator_asked_to_see_is_written_and_told(program, tmp_path):
 
 
 def test_a_reply_says_something_behind_its_reasoning_where_the_operator_wants_it(program, server):
-    needy = Server(program, "--content-required", "--effort-budgets", "low=3")
+    needy = Server(program, "--content-required", "--effort-budgets", "low=3", "--max-body", "2")
     try:
+        assert json.loads(ask(needy.url, "/props")[2])["limits"]["body_bytes"] == 2 << 20
         ends = json.loads(ask(server.url, "/props")[2])["model"]["eos_ids"]
 
         def reply(running, **fields):
