@@ -27,6 +27,7 @@ json::Value limits_value(const PropsOptions& options) {
   out.set("stop_token_ids", count(limits::kStopTokensMax));
   out.set("logit_bias", count(limits::kLogitBiasMax));
   out.set("top_logprobs", json::Value::integer(limits::kTopLogprobsMax));
+  out.set("prompt_logprobs", json::Value::integer(limits::kPromptLogprobsMax));
   out.set("n", json::Value::integer(limits::kChoicesMax));
   out.set("prompts", count(limits::kPromptsMax));
   out.set("calls", json::Value::integer(limits::kCallsMax));
