@@ -264,7 +264,9 @@ int run_serve(const CommandLine& line) {
   handlers.handle = [&service](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
     service.handle(std::move(request), std::move(exchange));
   };
-  handlers.refuse = [&service](const Error& error) { return service.refuse(error); };
+  handlers.refuse = [&service](const Error& error, const HttpRequest& asked) {
+    return service.refuse(error, asked);
+  };
   Result<std::unique_ptr<HttpServer>> http = HttpServer::start(*http_options, std::move(handlers));
   if (!http) return complain(http.error());
   service.set_port((*http)->port());

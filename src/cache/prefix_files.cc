@@ -104,7 +104,7 @@ Hash128 prefix_name(const Hash128& salt, std::span<const int32_t> keys, bool has
   return xxh3_128(std::as_bytes(keys), seed + (has_state ? 0 : 1));
 }
 
-// ----------------------------------------------------------------------------------------- opening
+// ---- Opening ------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<PrefixFiles>> PrefixFiles::open(const Options& options) {
   std::unique_ptr<PrefixFiles> files(new PrefixFiles(options));
@@ -231,7 +231,7 @@ uint64_t PrefixFiles::file_bytes_of(const PrefixEntry& entry) const {
          n_sums * sizeof(Hash128);
 }
 
-// ------------------------------------------------------------------------------------------- index
+// ---- Index --------------------------------------------------------------------------------------
 
 const PrefixEntry* PrefixFiles::find(const Hash128& name) const {
   const auto at = known_.find(name);
@@ -316,7 +316,7 @@ bool PrefixFiles::make_room(uint64_t n_bytes, std::vector<std::string>& paths) {
   return true;
 }
 
-// ----------------------------------------------------------------------------------------- writing
+// ---- Writing ------------------------------------------------------------------------------------
 
 bool PrefixFiles::plan_write(PrefixEntry entry, std::span<const std::byte> bytes, Write& job) {
   ROOST_CHECK(bytes.size() == entry_bytes(entry.n_pages(), entry.has_state));
@@ -392,7 +392,7 @@ void PrefixFiles::remove_all() {
   for (const std::string& path : paths) ::unlink(path.c_str());
 }
 
-// ----------------------------------------------------------------------------------------- reading
+// ---- Reading ------------------------------------------------------------------------------------
 
 void PrefixFiles::run(Read& job) const {
   job.is_good = false;

@@ -55,7 +55,7 @@ PrefixTree::PrefixTree(int32_t n_pages, int32_t n_snapshots)
   path_.reserve(nodes_.size());
 }
 
-// ----------------------------------------------------------------------------------------- pages
+// ---- Pages --------------------------------------------------------------------------------------
 
 std::optional<int32_t> PrefixTree::take_page() {
   while (free_.empty()) {
@@ -127,7 +127,7 @@ void PrefixTree::unlink(int32_t page) {
   n.parent = n.next = n.previous = -1;
 }
 
-// ----------------------------------------------------------------------------------------- index
+// ---- Index --------------------------------------------------------------------------------------
 
 int32_t PrefixTree::find_full(const Hash128& salt, int32_t parent,
                               std::span<const int32_t> keys) const {
@@ -166,7 +166,7 @@ void PrefixTree::unindex(int32_t page) {
   }
 }
 
-// ---------------------------------------------------------------------------------------- lookup
+// ---- Lookup -------------------------------------------------------------------------------------
 
 PrefixTree::Hit PrefixTree::find(const Hash128& salt, std::span<const int32_t> keys, int64_t n_max,
                                  std::vector<int32_t>& pages) {
@@ -209,7 +209,7 @@ PrefixTree::Hit PrefixTree::find(const Hash128& salt, std::span<const int32_t> k
   return hit;
 }
 
-// --------------------------------------------------------------------------------------- filling
+// ---- Filling ------------------------------------------------------------------------------------
 
 int32_t PrefixTree::publish(const Hash128& salt, int32_t parent, int32_t page,
                             std::span<const int32_t> keys) {
@@ -357,7 +357,7 @@ bool PrefixTree::has_unsaved(LowerTier tier) const {
                      [tier](const Snapshot& s) { return s.is_unsaved(tier); });
 }
 
-// -------------------------------------------------------------------------------------- eviction
+// ---- Eviction -----------------------------------------------------------------------------------
 
 // Where a prompt would resume if this snapshot were not there.
 int64_t PrefixTree::position_before(const Snapshot& snapshot) const {
@@ -415,7 +415,7 @@ bool PrefixTree::evict_for_page() {
   return true;
 }
 
-// ------------------------------------------------------------------------------------ invariants
+// ---- Invariants ---------------------------------------------------------------------------------
 
 void PrefixTree::check_invariants() const {
   std::vector<int> n_snapshots_in(nodes_.size(), 0), n_children(nodes_.size(), 0);

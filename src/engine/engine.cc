@@ -116,7 +116,7 @@ EngineImpl::~EngineImpl() {
   thread_.join();
 }
 
-// ------------------------------------------------------------------------------- from any thread
+// ---- From any thread ----------------------------------------------------------------------------
 
 Result<Engine::RequestId> EngineImpl::submit(EngineRequest request, EventSink sink) {
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
@@ -174,7 +174,7 @@ Engine::Counts EngineImpl::counts() const {
   return counts;
 }
 
-// ------------------------------------------------------------------------------ the engine thread
+// ---- The engine thread --------------------------------------------------------------------------
 
 void EngineImpl::run() {
   bool has_running = false;

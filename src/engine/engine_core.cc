@@ -159,7 +159,7 @@ int64_t EngineCore::next_copy_ns() const {
                   disk_ ? disk_->next_ns() : PrefixDisk::kNever);
 }
 
-// -------------------------------------------------------------------------------------- commands
+// ---- Commands -----------------------------------------------------------------------------------
 
 void EngineCore::add(SequencePtr sequence) {
   sequence->clock = &clock_;
@@ -254,7 +254,7 @@ void EngineCore::check_invariants() const {
   for (const SequencePtr& s : waiting_) ROOST_CHECK(s->slot < 0 && s->pages.empty());
 }
 
-// --------------------------------------------------------------------------------------- endings
+// ---- Endings ------------------------------------------------------------------------------------
 
 void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   if (!s.sink) return;  // it has ended already

@@ -63,7 +63,7 @@ int64_t PrefixDisk::next_ns() const {
   return tree_.has_unsaved(LowerTier::kDisk) ? next_write_ns_ : kNever;
 }
 
-// ----------------------------------------------------------------------------------------- reading
+// ---- Reading ------------------------------------------------------------------------------------
 
 bool PrefixDisk::must_wait(Sequence& s) {
   using Below = Sequence::Below;
@@ -173,7 +173,7 @@ void PrefixDisk::end_restore() {
   restore_.id = 0;
 }
 
-// ----------------------------------------------------------------------------------------- writing
+// ---- Writing ------------------------------------------------------------------------------------
 
 // The most valuable state that no file holds, behind the pages that no entry before it holds; where
 // these are many, some of them alone. False: nothing is left to write.

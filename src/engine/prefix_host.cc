@@ -71,7 +71,7 @@ int64_t PrefixHost::next_ns() const {
   return tree_.has_unsaved(LowerTier::kHost) ? next_write_ns_ : kNever;
 }
 
-// ---------------------------------------------------------------------------------- to the host
+// ---- To the host --------------------------------------------------------------------------------
 
 // Goes on with the most valuable state that the host lacks: the pages that it lacks too, then the
 // state. A state that has gone before it was whole leaves nothing. False: nothing is left to copy.
@@ -118,7 +118,7 @@ bool PrefixHost::write_on() {
   return true;
 }
 
-// -------------------------------------------------------------------------------- from the host
+// ---- From the host ------------------------------------------------------------------------------
 
 bool PrefixHost::must_wait(Sequence& s) {
   using Below = Sequence::Below;

@@ -25,7 +25,7 @@ double square(double x) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------- costs
+// ---- Costs --------------------------------------------------------------------------------------
 
 void StepCosts::set(std::span<const Sample> samples) {
   ROOST_CHECK(!samples.empty() && samples[0].n_rows >= 1);
@@ -118,7 +118,7 @@ int64_t StepCosts::rows_within(int64_t ns_max, const StepWork& work, int64_t con
   return low;
 }
 
-// ------------------------------------------------------------------------------------------ plan
+// ---- Plan ---------------------------------------------------------------------------------------
 
 bool is_before(const SequenceNeed& a, const SequenceNeed& b, const SchedulerLimits& limits) {
   if (a.priority != b.priority) return a.priority < b.priority;

@@ -111,7 +111,7 @@ void GrammarMatcher::release(Mark mark) {
   keys_.resize(mark.n_keys);
 }
 
-// ------------------------------------------------------------------------------------ one byte
+// ---- One byte -----------------------------------------------------------------------------------
 
 void GrammarMatcher::add_thread(const Frame& thread, Place& to) {
   if (to.threads.size() >= limits::kGrammarThreadsMax) return;
@@ -217,7 +217,7 @@ void GrammarMatcher::end_key(const Frame& members, uint32_t next_property, RuleI
   enter(object.punctuation.colon, then, members.level);
 }
 
-// ------------------------------------------------------------------- rules that begin and resume
+// ---- Rules that begin and resume ----------------------------------------------------------------
 
 void GrammarMatcher::enter(RuleId rule, uint32_t parent, uint16_t level) {
   tasks_.push_back({true, rule, parent, level});
@@ -439,7 +439,7 @@ void GrammarMatcher::resume_items(const Frame& frame) {
   }
 }
 
-// ---------------------------------------------------------------------------------------- tokens
+// ---- Tokens -------------------------------------------------------------------------------------
 
 bool GrammarMatcher::accept(int32_t token) {
   const TokenVocabulary& vocabulary = use_.grammar->vocabulary();

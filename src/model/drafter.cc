@@ -16,7 +16,7 @@ DraftOps& draft_ops_of(Ops& ops) {
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------- state
+// ---- State --------------------------------------------------------------------------------------
 
 size_t DrafterState::bytes_per_page(const DrafterConfig& c, DType dtype) {
   return static_cast<size_t>(2 * c.n_layers() * c.n_kv_heads * kPageTokens * c.head_dim) *
@@ -38,7 +38,7 @@ DrafterState DrafterState::create(const DrafterConfig& c, DType dtype, int32_t n
   return s;
 }
 
-// -------------------------------------------------------------------------------------- drafter
+// ---- Drafter ------------------------------------------------------------------------------------
 
 void Drafter::widen(const DrafterConfig& c, int64_t rows_max, int64_t block_rows_max,
                     OpsLimits& limits) {

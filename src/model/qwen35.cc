@@ -20,7 +20,7 @@ int64_t n_slots_of_experts(const ModelConfig& c) {
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------- state
+// ---- State --------------------------------------------------------------------------------------
 
 size_t ModelState::bytes_per_page(const ModelConfig& c, DType dtype, KvFormat kv) {
   const auto n_heads = static_cast<size_t>(c.n_full_layers() * 2 * c.n_kv_heads * kPageTokens);
@@ -80,7 +80,7 @@ void ModelState::reset_slot(int32_t slot) {
   }
 }
 
-// ---------------------------------------------------------------------------------------- model
+// ---- Model --------------------------------------------------------------------------------------
 
 OpsLimits Qwen35::ops_limits(const ModelConfig& c, int64_t rows_max) {
   OpsLimits limits;

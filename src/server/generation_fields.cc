@@ -45,7 +45,7 @@ constexpr ForeignField kForeignFields[] = {
     {"allowed_token_ids", Neutral::kEmpty, "there is no such mask"},
     {"logits_processors", Neutral::kEmpty, "no code is taken from requests"},
     {"custom_logit_processor", Neutral::kEmpty, "no code is taken from requests"},
-    {"prompt_logprobs", Neutral::kNone, "probabilities of the prompt are not given"},
+    {"prompt_logprobs", Neutral::kNone, "use echo with logprobs of /v1/completions"},
     {"truncate_prompt_tokens", Neutral::kNone, "a prompt is never cut in silence"},
     {"guided_json", Neutral::kNone, "use structured_outputs"},
     {"guided_regex", Neutral::kNone, "use structured_outputs"},

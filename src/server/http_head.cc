@@ -139,6 +139,23 @@ std::optional<size_t> find_head_end(std::string_view bytes, size_t from) {
   return at + 4;
 }
 
+std::string_view target_in_head(std::string_view block) {
+  const std::string_view line = block.substr(0, block.find("\r\n"));
+  const size_t first = line.find(' ');
+  return line.substr(first + 1, line.rfind(' ') - first - 1);
+}
+
+std::string_view field_in_head(std::string_view block, std::string_view lower_case_name) {
+  for (size_t end = block.find("\r\n"); end != std::string_view::npos; end = block.find("\r\n")) {
+    block.remove_prefix(end + 2);
+    const std::string_view line = block.substr(0, block.find("\r\n"));
+    const size_t colon = std::min(line.find(':'), line.size());
+    if (!line.empty() && lower_case(line.substr(0, colon)) == lower_case_name)
+      return trim(line.substr(std::min(colon + 1, line.size())));
+  }
+  return {};
+}
+
 Result<HttpHead> read_http_head(std::string_view block) {
   ROOST_TRY_DO(check_bytes(block));
   HttpHead head;

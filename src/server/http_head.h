@@ -25,6 +25,10 @@ struct HttpHead {
 // http.header_too_large.
 Result<HttpHead> read_http_head(std::string_view block);
 
+// The request target of a good block, and the value of its first field of that name ("": none).
+std::string_view target_in_head(std::string_view block);
+std::string_view field_in_head(std::string_view block, std::string_view lower_case_name);
+
 // Where the header block ends (behind its empty line), looking from byte `from` on.
 std::optional<size_t> find_head_end(std::string_view bytes, size_t from);
 

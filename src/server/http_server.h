@@ -82,8 +82,9 @@ struct HttpOptions {
 struct HttpHandlers {
   // On the connection's executor; the exchange may be answered now or later.
   std::function<void(HttpRequest, std::shared_ptr<HttpExchange>)> handle;
-  // The body of a refusal that HTTP itself makes (a bad header, a body too large).
-  std::function<HttpResponse(const Error&)> refuse;
+  // The body of a refusal that HTTP itself makes (a bad header, a body too large). asked: the path
+  // and the headers where those were good.
+  std::function<HttpResponse(const Error&, const HttpRequest& asked)> refuse;
 };
 
 class HttpServer {

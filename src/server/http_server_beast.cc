@@ -117,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> shake_hands();
   asio::awaitable<size_t> read_some(asio::mutable_buffer into, error_code& ec);
   asio::awaitable<size_t> write_some(asio::const_buffer from, error_code& ec);
+  void note_asked(std::string_view block);
   void refuse(Refusal refusal, const std::string& detail);
   void respond_refusal(Refusal refusal, const std::string& detail);
   asio::awaitable<void> send_answer();
@@ -148,6 +149,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer in work. Its exchange has the current id: an older one speaks to nobody.
   uint64_t exchange_id_ = 0;
   HttpHead head_;
+  HttpRequest asked_;  // path and id of the request that is read
   HttpAnswer answer_;
   bool is_gone_ = false;
   bool is_refused_ = false;  // the answer in hand is the last one
@@ -242,7 +244,7 @@ class BeastServer final : public HttpServer {
   std::set<std::shared_ptr<Connection>> connections_;
 };
 
-// ---- Connection: time -------------------------------------------------------------------------
+// ---- Connection: time ---------------------------------------------------------------------------
 
 // When the time is over every operation on the socket ends; is_timed_out_ tells why.
 void Connection::arm(double timeout_s) {
@@ -283,8 +285,7 @@ void Connection::abandon() {
   if (!answer_.is_complete()) abort();
 }
 
-// ---- Connection: bytes, plain or through TLS
-// ------------------------------------------------------
+// ---- Connection: bytes, plain or through TLS ----------------------------------------------------
 
 asio::awaitable<bool> Connection::shake_hands() {
   if (!tls_) co_return true;
@@ -343,6 +344,7 @@ asio::awaitable<void> Connection::run() {
 
 asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
   const HttpOptions& options = server_.options();
+  asked_ = HttpRequest();
   size_t n_seen = 0;
   bool is_armed_for_head = !is_first_request_ && buffer_.size() == 0;
   arm(is_armed_for_head ? options.idle_timeout_s : options.header_timeout_s);
@@ -358,6 +360,7 @@ asio::awaitable<std::optional<HttpHead>> Connection::read_head() {
         refuse(head.error().refusal, head.error().detail);
         co_return std::nullopt;
       }
+      note_asked(text().substr(0, *end));
       co_return *head;
     }
     n_seen = buffer_.size();
@@ -424,15 +427,24 @@ asio::awaitable<bool> Connection::read_body(const HttpHead& head, Parser& parser
   co_return !ec;
 }
 
+// The absolute form names the host again; what counts is the Host line.
+std::string origin_form(std::string_view target) {
+  if (!target.starts_with("http://")) return std::string(target);
+  const size_t slash = target.find('/', 7);
+  return slash == std::string_view::npos ? "/" : std::string(target.substr(slash));
+}
+
+// What a refusal goes by before the request is read.
+void Connection::note_asked(std::string_view block) {
+  const std::string target = origin_form(target_in_head(block));
+  asked_.path = target.substr(0, target.find('?'));
+  asked_.headers = {{"x-request-id", std::string(field_in_head(block, "x-request-id"))}};
+}
+
 HttpRequest to_request(http::request<http::string_body>&& message, bool is_reserve) {
   HttpRequest out;
   out.method = std::string(message.method_string());
-  std::string target(message.target());
-  // The absolute form names the host again; what counts is the Host line.
-  if (target.starts_with("http://")) {
-    const size_t slash = target.find('/', 7);
-    target = slash == std::string::npos ? "/" : target.substr(slash);
-  }
+  const std::string target = origin_form(message.target());
   const size_t mark = std::min(target.find('?'), target.size());
   out.path = target.substr(0, mark);
   if (mark < target.size()) out.query = target.substr(mark + 1);
@@ -505,7 +517,7 @@ void Connection::refuse(Refusal refusal, const std::string& detail) {
 }
 
 void Connection::respond_refusal(Refusal refusal, const std::string& detail) {
-  HttpResponse response = server_.handlers().refuse(Error{refusal, detail});
+  HttpResponse response = server_.handlers().refuse(Error{refusal, detail}, asked_);
   response.closes = true;
   respond(std::move(response));
 }
@@ -695,8 +707,7 @@ asio::awaitable<void> Connection::probe_half_closed() {
   if (ec != asio::error::operation_aborted) client_gone();
 }
 
-// ---- Server
-// ---------------------------------------------------------------------------------------
+// ---- Server -------------------------------------------------------------------------------------
 
 void BeastServer::add(const std::shared_ptr<Connection>& connection) {
   const std::lock_guard lock(mutex_);
@@ -791,7 +802,7 @@ asio::awaitable<void> BeastServer::accept(std::shared_ptr<Acceptor> acceptor) {
 asio::awaitable<void> BeastServer::turn_away(Socket socket) {
   if (++n_turned_away_ <= options_.reserve_connections && !tls_) {
     const HttpResponse response = handlers_.refuse(
-        Error{Refusal::HttpConnections, fmt::format("at most {}", options_.connections_max)});
+        Error{Refusal::HttpConnections, fmt::format("at most {}", options_.connections_max)}, {});
     const std::string bytes = fmt::format(
         "HTTP/1.1 503 Service Unavailable\r\nServer: roost\r\nContent-Type: {}\r\nRetry-After: "
         "1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",

@@ -136,7 +136,9 @@ class HttpServerTest : public testing::Test {
     handlers.handle = [this](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
       service_.handle(std::move(request), std::move(exchange));
     };
-    handlers.refuse = [this](const Error& error) { return service_.refuse(error); };
+    handlers.refuse = [this](const Error& error, const HttpRequest& asked) {
+      return service_.refuse(error, asked);
+    };
     Result<std::unique_ptr<HttpServer>> server = HttpServer::start(options_, std::move(handlers));
     ASSERT_TRUE(server) << to_string(server.error());
     server_ = std::move(server).value();
@@ -313,6 +315,17 @@ TEST_F(HttpServerTest, a_body_too_large_is_refused_with_both_numbers_while_it_is
         << answer.body;
     EXPECT_NE(answer.head.find("Connection: close"), std::string::npos);
     EXPECT_TRUE(client.is_at_end());
+  }
+  {  // In the shape of its dialect, with the client's own id.
+    Client client(server_->port());
+    client.send("POST /v1/messages?beta=true HTTP/1.1\r\n" + host() +
+                "X-Request-ID: mine\r\nContent-Length: 9999\r\n\r\n");
+    const Client::Answer answer = client.read_answer();
+    EXPECT_EQ(answer.status, 413);
+    EXPECT_TRUE(answer.body.starts_with(R"({"type":"error","error":{"type":"request_too_large")"))
+        << answer.body;
+    EXPECT_NE(answer.body.find(R"("request_id":"mine")"), std::string::npos) << answer.body;
+    EXPECT_NE(answer.head.find("request-id: mine\r\n"), std::string::npos) << answer.head;
   }
   Client client(server_->port());
   client.send("POST /v1/chat/completions HTTP/1.1\r\n" + host() +

@@ -102,7 +102,7 @@ TEST(HttpStream, lines_of_several_threads_reach_slow_readers_whole_and_in_order)
     streams.back()->begin();
     ++n_begun;
   };
-  handlers.refuse = [](const Error&) { return HttpResponse(); };
+  handlers.refuse = [](const Error&, const HttpRequest&) { return HttpResponse(); };
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(options, std::move(handlers));
   ASSERT_TRUE(server);
 

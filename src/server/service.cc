@@ -204,8 +204,7 @@ size_t Service::n_running() const {
   return running_.size();
 }
 
-// ---- Answers
-// --------------------------------------------------------------------------------------
+// ---- Answers ------------------------------------------------------------------------------------
 
 HttpHeaders Service::common_headers(const Call& call) const {
   HttpHeaders out;
@@ -239,29 +238,36 @@ int64_t Service::retry_after_s(Refusal refusal) const {
   return std::clamp<int64_t>((reply_ms_ + n * 1000 - 1) / (n * 1000), 1, 60);
 }
 
-HttpResponse Service::refusal_response(const Error& error, const Call* call) const {
+// The client's own where it gave one.
+std::string Service::request_id_of(const HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  return is_printable_label(given) ? std::string(given) : random_base62(random_, 24);
+}
+
+HttpResponse Service::refusal_response(const Error& error, const Call& call) const {
   HttpResponse out;
   out.status = http_status_of(error.refusal);
-  const std::string_view param = call == nullptr ? "" : std::string_view(call->notes.param);
-  out.body = call != nullptr && call->is_messages()
-                 ? anthropic_error_body(error, param, call->request_id)
-                 : openai_error_body(error, param);
+  out.body = call.is_messages() ? anthropic_error_body(error, call.notes.param, call.request_id)
+                                : openai_error_body(error, call.notes.param);
   if (out.status == 429 || out.status == 503) {
-    const bool is_known = call != nullptr && call->retry_after_s > 0;
-    out.headers.emplace_back(
-        "Retry-After",
-        fmt::to_string(is_known ? call->retry_after_s : retry_after_s(error.refusal)));
+    const int64_t wait_s =
+        call.retry_after_s > 0 ? call.retry_after_s : retry_after_s(error.refusal);
+    out.headers.emplace_back("Retry-After", fmt::to_string(wait_s));
   }
   return out;
 }
 
-HttpResponse Service::refuse(const Error& error) {
+HttpResponse Service::refuse(const Error& error, const HttpRequest& asked) {
+  Call call;
+  call.request = asked;
+  call.request_id = request_id_of(asked);
   log(LogLevel::kInfo, "refused",
       {{"refusal", std::string(code_of(error.refusal))},
        {"status", fmt::to_string(http_status_of(error.refusal))}});
   metrics_.add(Metric::kRequestsRefused, 1, label("refusal", code_of(error.refusal)));
-  HttpResponse out = refusal_response(error, nullptr);
-  out.headers.emplace_back("X-Request-Id", random_base62(random_, 24));
+  HttpResponse out = refusal_response(error, call);
+  out.headers.emplace_back("X-Request-Id", call.request_id);
+  if (call.is_messages()) out.headers.emplace_back("request-id", call.request_id);
   return out;
 }
 
@@ -286,11 +292,10 @@ void Service::answer_refusal(Call& call, const Error& error) {
        {"status", fmt::to_string(http_status_of(error.refusal))},
        {"refusal", std::string(code_of(error.refusal))}});
   metrics_.add(Metric::kRequestsRefused, 1, label("refusal", code_of(error.refusal)));
-  answer(call, refusal_response(error, &call));
+  answer(call, refusal_response(error, call));
 }
 
-// ---- Routing
-// --------------------------------------------------------------------------------------
+// ---- Routing ------------------------------------------------------------------------------------
 
 Result<void> Service::check_origin(const HttpRequest& request) const {
   const std::string_view host = request.header("host");
@@ -354,8 +359,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange
   call.request = std::move(request);
   call.exchange = std::move(exchange);
   call.arrived_ns = clock_.now_ns();
-  const std::string_view given = call.request.header("x-request-id");
-  call.request_id = is_printable_label(given) ? std::string(given) : random_base62(random_, 24);
+  call.request_id = request_id_of(call.request);
 
   const std::string_view trace = call.request.header("traceparent");
   call.traceparent = is_traceparent(trace) ? std::string(trace) : new_traceparent(random_);
@@ -429,7 +433,7 @@ void Service::dispatch(Call& call) {
       response = refusal_response(
           Error{Refusal::HttpMethod,
                 fmt::format("have {}, want {}", quoted_short(call.request.method), allow)},
-          &call);
+          call);
     }
     response.headers.emplace_back("Allow", allow);
     return answer(call, std::move(response));

@@ -53,7 +53,8 @@ class Service {
 
   // Network threads, on the executor of the exchange.
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  HttpResponse refuse(const Error& error);  // refusals made before a request exists
+  // Refusals made before a request is read; asked: what is known of it.
+  HttpResponse refuse(const Error& error, const HttpRequest& asked);
 
   // Any thread.
   void set_port(uint16_t port) { port_ = port; }
@@ -152,7 +153,8 @@ class Service {
 
   void answer(Call& call, HttpResponse response);
   void answer_refusal(Call& call, const Error& error);
-  HttpResponse refusal_response(const Error& error, const Call* call) const;
+  HttpResponse refusal_response(const Error& error, const Call& call) const;
+  std::string request_id_of(const HttpRequest& request);
   HttpHeaders common_headers(const Call& call) const;
   void add_cors_headers(const HttpRequest& request, HttpHeaders& headers) const;
   int64_t retry_after_s(Refusal refusal) const;

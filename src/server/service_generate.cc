@@ -36,8 +36,7 @@ std::string names_of(const std::vector<std::string>& pointers) {
 
 }  // namespace
 
-// ---- Bodies
-// ---------------------------------------------------------------------------------------
+// ---- Bodies -------------------------------------------------------------------------------------
 
 void Service::post_chat(Call& call) {
   if (const Result<void> admitted = admit_chat(call); !admitted)
@@ -221,8 +220,7 @@ Result<void> Service::admit_responses(Call& call) {
   return admit(call, served, std::move(job));
 }
 
-// ---- Admission
-// ------------------------------------------------------------------------------------
+// ---- Admission ----------------------------------------------------------------------------------
 
 ReplyHead Service::head_of(Call& call, const ServedModel& served, const Job& job) {
   const int64_t context = served.engine->context_max();
@@ -394,7 +392,7 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   answer_to.request.path = call.request.path;
   answer_to.request_id = call.request_id;
   setup.refuse = [this, answer_to, headers = setup.headers](const Error& error) {
-    HttpResponse response = refusal_response(error, &answer_to);
+    HttpResponse response = refusal_response(error, answer_to);
     response.headers.insert(response.headers.end(), headers.begin(), headers.end());
     return response;
   };

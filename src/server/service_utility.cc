@@ -36,8 +36,7 @@ Error unknown_response(std::string_view id) {
 
 }  // namespace
 
-// ---- Probes and lists
-// -----------------------------------------------------------------------------
+// ---- Probes and lists ---------------------------------------------------------------------------
 
 void Service::get_page(Call& call) {
   answer(call, page_response(call.request.path));
@@ -191,8 +190,7 @@ void Service::get_props(Call& call) {
                                                .logs_content = options_.content_log != nullptr})));
 }
 
-// ---- Requests in work
-// -----------------------------------------------------------------------------
+// ---- Requests in work ---------------------------------------------------------------------------
 
 void Service::get_requests(Call& call) {
   const int64_t now = clock_.now_ns();
@@ -238,8 +236,7 @@ void Service::get_requests(Call& call) {
   answer(call, json_response(200, out));
 }
 
-// ---- Prefix cache
-// ---------------------------------------------------------------------------------
+// ---- Prefix cache -------------------------------------------------------------------------------
 
 void Service::get_cache(Call& call) {
   if (const Result<void> admin = check_admin(call); !admin)
@@ -287,8 +284,7 @@ void Service::post_cache_flush(Call& call) {
   });
 }
 
-// ---- Requests in work, ended
-// ----------------------------------------------------------------------
+// ---- Requests in work, ended --------------------------------------------------------------------
 
 void Service::cancel_request(Call& call, std::string_view id) {
   const bool is_found = cancel_where(
@@ -304,8 +300,7 @@ void Service::cancel_request(Call& call, std::string_view id) {
   answer(call, std::move(response));
 }
 
-// ---- Stored replies
-// -------------------------------------------------------------------------------
+// ---- Stored replies -----------------------------------------------------------------------------
 
 void Service::get_response(Call& call, std::string_view id) {
   const std::optional<StoredResponse> stored = store_.find(std::string(id), call.caller.label);
@@ -353,8 +348,7 @@ void Service::cancel_response(Call& call, std::string_view id) {
   answer(call, json_response(200, out));
 }
 
-// ---- Counts and tokens
-// ----------------------------------------------------------------------------
+// ---- Counts and tokens --------------------------------------------------------------------------
 
 void Service::answer_value(Call& call, const Result<json::Value>& value) {
   if (!value) return answer_refusal(call, value.error());

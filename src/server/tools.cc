@@ -213,8 +213,7 @@ const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name) {
   return nullptr;
 }
 
-// ---- The choice
-// -----------------------------------------------------------------------------------
+// ---- The choice ---------------------------------------------------------------------------------
 
 namespace {
 

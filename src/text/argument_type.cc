@@ -223,7 +223,7 @@ std::string integral_digits(std::string_view number) {
   return (is_negative ? "-" : "") + digits;
 }
 
-// ---- What a schema declares -------------------------------------------------------------------
+// ---- What a schema declares ---------------------------------------------------------------------
 
 void ArgumentType::add_named(std::string_view type) {
   constexpr std::pair<std::string_view, Kind> kNames[] = {
@@ -291,7 +291,7 @@ bool ArgumentType::has(Kind kind) const {
   return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
 }
 
-// ---- What a text becomes ----------------------------------------------------------------------
+// ---- What a text becomes ------------------------------------------------------------------------
 
 // Empty when the text is none of that kind.
 std::string ArgumentType::converted_to(Kind kind, std::string_view text) {

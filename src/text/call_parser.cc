@@ -33,8 +33,7 @@ void CallParser::emit(std::string text, std::vector<ReplyEvent>& events) const {
                     tool_ != nullptr && tool_->is_free_text});
 }
 
-// ---- Tags and names, which are held
-// ---------------------------------------------------------------
+// ---- Tags and names, which are held -------------------------------------------------------------
 
 void CallParser::begin_literal(Stage stage) {
   stage_ = stage;
@@ -71,8 +70,7 @@ bool CallParser::may_follow(const std::string& key) const {
   return !is_given(key) && (!ToolTable::is_closed(tool_) || ToolTable::is_declared(tool_, key));
 }
 
-// ---- The header
-// -----------------------------------------------------------------------------------
+// ---- The header ---------------------------------------------------------------------------------
 
 // False: this is no call.
 bool CallParser::take_header(char c, std::vector<ReplyEvent>& events) {
@@ -137,8 +135,7 @@ void CallParser::start_call(std::vector<ReplyEvent>& events) {
   events.push_back(std::move(event));
 }
 
-// ---- Values
-// ---------------------------------------------------------------------------------------
+// ---- Values -------------------------------------------------------------------------------------
 
 void CallParser::start_parameter(std::vector<ReplyEvent>& events) {
   held_.clear();

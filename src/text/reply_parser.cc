@@ -37,8 +37,7 @@ ReplyParser::Phase ReplyParser::phase() const {
   }
 }
 
-// ---- Reasoning
-// ------------------------------------------------------------------------------------
+// ---- Reasoning ----------------------------------------------------------------------------------
 
 void ReplyParser::add_reasoning(std::string_view text, std::vector<ReplyEvent>& events) {
   if (text.empty()) return;
@@ -173,8 +172,7 @@ void ReplyParser::take_behind_reasoning_call(char c, std::vector<ReplyEvent>& ev
   take(c, events);
 }
 
-// ---- Content
-// --------------------------------------------------------------------------------------
+// ---- Content ------------------------------------------------------------------------------------
 
 // Blanks at the end wait: a call drops them.
 void ReplyParser::show_content(std::string_view text, std::vector<ReplyEvent>& events) {
@@ -282,8 +280,7 @@ void ReplyParser::take_call(char c, std::vector<ReplyEvent>& events) {
   for (const char one : behind) take(one, events);
 }
 
-// ---- Both
-// -----------------------------------------------------------------------------------------
+// ---- Both ---------------------------------------------------------------------------------------
 
 void ReplyParser::take(char c, std::vector<ReplyEvent>& events) {
   if (is_over()) return;

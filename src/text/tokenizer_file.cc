@@ -39,7 +39,7 @@ std::string shown(std::string_view text) {
   return shown(Value::string(std::string(text)));
 }
 
-// ---- Fields that must have certain values ----
+// ---- Fields that must have certain values -------------------------------------------------------
 
 struct Field {
   std::string_view name;
@@ -142,7 +142,7 @@ Result<void> check_components(const Value& tokenizer) {
                        {"merges", {}}});
 }
 
-// ---- Vocabulary and merges ----
+// ---- Vocabulary and merges ----------------------------------------------------------------------
 
 // Vocabulary entries are spelled in characters that stand for bytes: printable bytes for
 // themselves, the others, in order, for the characters from U+0100 on.
@@ -277,7 +277,7 @@ Result<void> read_merges(const Value& merges, const IdOf& id_of, TokenizerFile& 
   return {};
 }
 
-// ---- Added tokens ----
+// ---- Added tokens -------------------------------------------------------------------------------
 
 constexpr size_t kAddedTextBytesMax = 1024;  // bounds the work of a match at each place of a text
 

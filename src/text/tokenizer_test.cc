@@ -185,7 +185,7 @@ TEST(Tokenizer, many_threads_encode_alike) {
   for (const std::vector<Token>& result : results) EXPECT_EQ(result, wanted);
 }
 
-// ---- What is not of the family's kind ----
+// ---- What is not of the family's kind -----------------------------------------------------------
 
 struct Change {
   std::string_view wanted;  // stands in the refusal

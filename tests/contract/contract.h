@@ -27,7 +27,7 @@
 
 namespace roost::contract {
 
-// ---- values -----------------------------------------------------------------------------------
+// ---- Values -------------------------------------------------------------------------------------
 
 enum class Fill {
   kNormal,       // about N(0, 1)
@@ -70,7 +70,7 @@ struct MatrixValues {
 MatrixValues matrix_values(const MatrixFormat& format, int64_t n_out, int64_t n_in, Fill fill,
                            uint64_t seed, double size = 0.1);
 
-// ---- memory -----------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
 inline constexpr size_t kGuardBytes = 256;  // in front of and behind each tensor
 
@@ -123,7 +123,7 @@ class Memory {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-// ---- judging ----------------------------------------------------------------------------------
+// ---- Judging ------------------------------------------------------------------------------------
 
 // Gathers the comparisons of one call and what they found.
 class Judge {
@@ -145,7 +145,7 @@ class Judge {
 // "" when row i of a and row j of b (outermost dimension) are the same bytes.
 std::string row_difference(const Tensor& a, int64_t i, const Tensor& b, int64_t j);
 
-// ---- the two sides ----------------------------------------------------------------------------
+// ---- The two sides ------------------------------------------------------------------------------
 
 // A backend's kernel of one op, and the rules by which the reference must compute to be comparable.
 template <class Op>
@@ -209,7 +209,7 @@ struct Fault {
         after(std::move(spoil_outputs)) {}
 };
 
-// ---- the checks -------------------------------------------------------------------------------
+// ---- The checks ---------------------------------------------------------------------------------
 
 // Runs one case; what is wrong with it, or nothing. The verdict is against `good`.
 template <class Op, class Case>

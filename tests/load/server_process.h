@@ -103,7 +103,9 @@ class ServerProcess {
     handlers.handle = [&](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
       service.handle(std::move(request), std::move(exchange));
     };
-    handlers.refuse = [&](const Error& error) { return service.refuse(error); };
+    handlers.refuse = [&](const Error& error, const HttpRequest& asked) {
+      return service.refuse(error, asked);
+    };
     Result<std::unique_ptr<HttpServer>> server = HttpServer::start(http, std::move(handlers));
     ROOST_CHECK(bool(server));
     const uint16_t port = (*server)->port();
