@@ -88,6 +88,14 @@ int64_t count_at(const json::Value* object, const char* key) {
   return static_cast<int64_t>(number_at(object, key));
 }
 
+std::vector<double> numbers_at(const json::Value& object, const char* key) {
+  std::vector<double> out;
+  const json::Value* list = object.find(key);
+  if (list == nullptr || !list->is_array()) return out;
+  for (const json::Value& one : list->items()) out.push_back(one.is_number() ? one.as_double() : 0);
+  return out;
+}
+
 bool has_text(const json::Value* delta, const char* key) {
   const json::Value* text = delta->find(key);
   return text != nullptr && text->is_string() && !text->as_string().empty();
@@ -106,10 +114,8 @@ void read_usage(const json::Value& event, BenchRecord& out) {
   out.accept_length = number_at(extras, "accept_length");
   if (const json::Value* sha = extras->find("token_sha256"); sha != nullptr && sha->is_string())
     out.token_sha256 = sha->as_string();
-  if (const json::Value* list = extras->find("accepted_per_position");
-      list != nullptr && list->is_array())
-    for (const json::Value& one : list->items())
-      out.accepted_per_position.push_back(one.is_number() ? one.as_double() : 0);
+  out.accepted_per_position = numbers_at(*extras, "accepted_per_position");
+  out.drafted_per_position = numbers_at(*extras, "drafted_per_position");
   out.n_drafted = count_at(event.find("timings"), "draft_n");
   out.n_accepted = count_at(event.find("timings"), "draft_n_accepted");
 }

@@ -34,7 +34,8 @@ struct BenchRecord {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0;
   double queue_ms = 0, accept_length = 0;  // 0: nothing was drafted
   int64_t n_rounds = 0, n_drafted = 0, n_accepted = 0;
-  std::vector<double> accepted_per_position;
+  // Of draft i + 1: the share of rounds with it in which it held, and how many those were.
+  std::vector<double> accepted_per_position, drafted_per_position;
   std::string text, token_sha256;  // text: content alone
 
   bool is_ok() const { return refusal.empty(); }

@@ -87,7 +87,7 @@ struct Samples {
 json::Value accept_of(std::span<const BenchRecord> records) {
   double n_emitted = 0, n_rounds = 0;
   int64_t n_drafted = 0, n_accepted = 0;
-  std::vector<double> lengths, held;
+  std::vector<double> lengths, held, drafted;
   for (const BenchRecord& r : records) {
     if (!r.is_ok() || r.accept_length == 0) continue;
     const auto rounds = static_cast<double>(r.n_rounds);
@@ -96,9 +96,13 @@ json::Value accept_of(std::span<const BenchRecord> records) {
     n_drafted += r.n_drafted;
     n_accepted += r.n_accepted;
     lengths.push_back(r.accept_length);
-    held.resize(std::max(held.size(), r.accepted_per_position.size()));
-    for (size_t i = 0; i < r.accepted_per_position.size(); ++i)
-      held[i] += r.accepted_per_position[i] * rounds;
+    const size_t n = std::min(r.accepted_per_position.size(), r.drafted_per_position.size());
+    held.resize(std::max(held.size(), n));
+    drafted.resize(held.size());
+    for (size_t i = 0; i < n; ++i) {
+      held[i] += r.accepted_per_position[i] * r.drafted_per_position[i];
+      drafted[i] += r.drafted_per_position[i];
+    }
   }
   json::Value out = json::Value::object();
   out.set("pooled", real_or_null(n_emitted / n_rounds, n_rounds > 0));
@@ -106,7 +110,8 @@ json::Value accept_of(std::span<const BenchRecord> records) {
   out.set("drafted", json::Value::integer(n_drafted));
   out.set("accepted", json::Value::integer(n_accepted));
   json::Value per_position = json::Value::array();
-  for (const double n : held) per_position.push(json::Value::real(n / n_rounds));
+  for (size_t i = 0; i < held.size(); ++i)
+    per_position.push(real_or_null(held[i] / drafted[i], drafted[i] > 0));
   out.set("accepted_per_position", std::move(per_position));
   return out;
 }

@@ -17,6 +17,7 @@ BenchRecord record(double sent) {
   r.queue_ms = 400;
   r.n_rounds = 2, r.accept_length = 2.5, r.n_drafted = 6, r.n_accepted = 3;
   r.accepted_per_position = {1, 0.5};
+  r.drafted_per_position = {4, 2};
   return r;
 }
 
@@ -50,6 +51,15 @@ TEST(BenchFigures, every_name_is_what_its_definition_says) {
   EXPECT_EQ(at(f, "GOODPUT.share"), 1);
   EXPECT_NEAR(at(f, "ACCEPT.pooled"), 2.5, 1e-9);
   EXPECT_EQ(at(f, "ACCEPT.accepted"), 6);
+  BenchRecord rare = records[0];  // one long round, which held to its end
+  rare.accepted_per_position = {1, 1, 1}, rare.drafted_per_position = {1, 1, 1};
+  const json::Value pooled = figures_of(std::vector<BenchRecord>{records[0], rare}, {});
+  const std::vector<json::Value>& shares =
+      pooled.find("ACCEPT")->find("accepted_per_position")->items();
+  ASSERT_EQ(shares.size(), 3u);
+  EXPECT_NEAR(shares[0].as_double(), 1, 1e-9);
+  EXPECT_NEAR(shares[1].as_double(), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(shares[2].as_double(), 1, 1e-9);
   EXPECT_NEAR(at(f, "REUSE.share"), 0.4, 1e-9);
   EXPECT_NEAR(at(f, "REUSE.recomputed_per_turn"), 60, 1e-9);
   EXPECT_FALSE(figure_at(f, "TTFT.p99")) << "not of two samples";

@@ -35,8 +35,8 @@ bool is_hosted_item(const std::string& type) {
 // Items to turns: reasoning, messages and calls of the assistant behind each other are one turn.
 class ItemReader {
  public:
-  ItemReader(ParseNotes& notes, const std::vector<json::Value>& previous, std::vector<Message>& out)
-      : notes_(notes), previous_(previous), out_(out) {}
+  ItemReader(ParseNotes& notes, const StoredReplies& stored, std::vector<Message>& out)
+      : notes_(notes), stored_(stored), out_(out) {}
 
   Result<void> read(const json::Value& value, const std::string& pointer) {
     ROOST_TRY(Fields item, Fields::open(value, pointer, notes_));
@@ -162,38 +162,37 @@ class ItemReader {
   }
 
   Result<void> read_reference(Fields& item) {
-    const json::Value* id = item.value().find("id");
-    for (const json::Value& known : previous_) {
-      const json::Value* own = known.find("id");
-      if (id != nullptr && own != nullptr && *own == *id) return read(known, item.pointer());
-    }
+    ROOST_TRY(const std::optional<std::string> id, item.string("id", limits::kLabelBytesMax));
+    const std::optional<json::Value> known =
+        id && stored_.find_item ? stored_.find_item(*id) : std::nullopt;
+    if (known) return read(*known, item.pointer());
     return refuse_at(notes_, Refusal::UnknownResponse, item.pointer(),
-                     "no item of the stored conversation has this id");
+                     "no item of a stored reply has this id");
   }
 
   ParseNotes& notes_;
-  const std::vector<json::Value>& previous_;
+  const StoredReplies& stored_;
   std::vector<Message>& out_;
 };
 
 // The conversation of a stored reply: its input, then its output.
-Result<std::vector<json::Value>> previous_items(Fields& body, const FindResponse& find,
+Result<std::vector<json::Value>> previous_items(Fields& body, const StoredReplies& stored,
                                                 ResponsesRequest& out) {
   ROOST_TRY(const std::optional<std::string> id,
             body.string("previous_response_id", limits::kLabelBytesMax));
   out.echo.set("previous_response_id", id ? json::Value::string(*id) : json::Value());
   if (!id) return std::vector<json::Value>();
-  const std::optional<StoredResponse> stored = find ? find(*id) : std::nullopt;
-  if (!stored)
+  const std::optional<StoredResponse> reply = stored.find ? stored.find(*id) : std::nullopt;
+  if (!reply)
     return body.refuse(Refusal::UnknownResponse, "previous_response_id",
                        fmt::format("have {}", quoted_short(*id)));
-  std::vector<json::Value> items = stored->input;
-  const json::Value* output = stored->response.find("output");
+  std::vector<json::Value> items = reply->input;
+  const json::Value* output = reply->response.find("output");
   if (output != nullptr) items.insert(items.end(), output->items().begin(), output->items().end());
   return items;
 }
 
-Result<void> read_input(Fields& body, const FindResponse& find, ResponsesRequest& out) {
+Result<void> read_input(Fields& body, const StoredReplies& stored, ResponsesRequest& out) {
   ROOST_TRY(const std::optional<std::string> instructions, body.string("instructions", SIZE_MAX));
   out.echo.set("instructions", instructions ? json::Value::string(*instructions) : json::Value());
   if (instructions && !instructions->empty()) {
@@ -201,8 +200,8 @@ Result<void> read_input(Fields& body, const FindResponse& find, ResponsesRequest
     out.chat.messages.back().role = Role::kSystem;
     out.chat.messages.back().text = *instructions;
   }
-  ROOST_TRY(const std::vector<json::Value> previous, previous_items(body, find, out));
-  ItemReader reader(body.notes(), previous, out.chat.messages);
+  ROOST_TRY(const std::vector<json::Value> previous, previous_items(body, stored, out));
+  ItemReader reader(body.notes(), stored, out.chat.messages);
   for (size_t i = 0; i < previous.size(); ++i)
     ROOST_TRY_DO(reader.read(previous[i], fmt::format("/previous_response_id/{}", i)));
   out.input = previous;
@@ -353,14 +352,14 @@ std::string open_sealed_reasoning(const std::string& sealed) {
 }
 
 Result<ResponsesRequest> parse_openai_responses(std::string_view body, const RequestRules& rules,
-                                                const FindResponse& find, ParseNotes& notes) {
+                                                const StoredReplies& stored, ParseNotes& notes) {
   ROOST_TRY(const json::Value value, json::parse(body));
   ROOST_TRY(Fields fields, Fields::open(value, "", notes));
   ResponsesRequest out;
   out.echo = json::Value::object();
   ROOST_TRY(out.chat.model, read_model_name(fields, rules));
   ROOST_TRY_DO(refuse_what_is_absent(fields));
-  ROOST_TRY_DO(read_input(fields, find, out));
+  ROOST_TRY_DO(read_input(fields, stored, out));
   ROOST_TRY_DO(settle_pictures(fields, out.chat.messages));
   ROOST_TRY(const json::Value* tools, fields.array("tools", limits::kToolsMax));
   ToolReader reader(notes);

@@ -24,11 +24,8 @@ struct ResponsesRequest {
   std::vector<json::Value> input;  // all items, those of earlier replies first
 };
 
-// Finds a stored reply of the caller.
-using FindResponse = std::function<std::optional<StoredResponse>(const std::string& id)>;
-
 Result<ResponsesRequest> parse_openai_responses(std::string_view body, const RequestRules& rules,
-                                                const FindResponse& find, ParseNotes& notes);
+                                                const StoredReplies& stored, ParseNotes& notes);
 
 struct ResponsesCodecOptions {
   std::function<std::string(const char* prefix)> new_id;

@@ -244,6 +244,16 @@ TEST_F(Protocols, responses_are_kept_for_their_owner) {
       "prompt");
   EXPECT_NE(prompt.find("Hi<|im_end|>\n<|im_start|>assistant\nso<|im_end|>"), std::string::npos)
       << prompt;
+  // One item of it is known by its own id.
+  const std::string item = told::text_at(first.find("output")->items()[0], "id");
+  const std::string referring = told::text_at(
+      answer_of(post("/apply-template?dialect=responses",
+                     R"({"enable_thinking":false,"input":[{"role":"user","content":"Go on"},)"
+                     R"({"type":"item_reference","id":")" +
+                         item + "\"}]}")),
+      "prompt");
+  EXPECT_NE(referring.find("</think>\n\nso"), std::string::npos)
+      << referring;
   EXPECT_EQ(told::text_at(answer_of(post("/v1/responses/" + id + "/cancel", "{}")), "id"), id);
   EXPECT_EQ(send(request("DELETE", "/v1/responses/" + id))->wait().status, 200);
   EXPECT_EQ(refusal_of(get("/v1/responses/" + id)), "request.unknown_response");

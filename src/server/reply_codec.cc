@@ -190,10 +190,12 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
     gap = std::max(gap, static_cast<double>(f.gap_max_ns) / 1e6);
   }
   const DraftFigures drafts = drafts_of(choices);
-  json::Value accepted = json::Value::array();
-  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i)
+  json::Value accepted = json::Value::array(), drafted = accepted;
+  for (size_t i = 0; i < drafts.drafted_at.size() && drafts.drafted_at[i] > 0; ++i) {
     accepted.push(per(static_cast<double>(drafts.accepted_at[i]),
                       static_cast<double>(drafts.drafted_at[i]), 1));
+    drafted.push(json::Value::integer(drafts.drafted_at[i]));
+  }
   const size_t n = choices.size();
   json::Value out = json::Value::object();
   out.set("seed", each(n, [&](size_t i) { return json::Value::unsigned_integer(head.seeds[i]); }));
@@ -219,6 +221,7 @@ json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& 
   out.set("draft_rows", json::Value::integer(drafts.n_rows));
   out.set("accept_length", accept_length_of(drafts));
   out.set("accepted_per_position", std::move(accepted));
+  out.set("drafted_per_position", std::move(drafted));
   const double draft_ms = static_cast<double>(drafts.draft_ns) / 1e6;
   out.set("draft_ms", ms(draft_ms));
   out.set("draft_share", per(draft_ms, decode_ms, 1));

@@ -1,5 +1,7 @@
 #include "server/response_store.h"
 
+#include <algorithm>
+
 namespace roost {
 
 void ResponseStore::drop_last_locked() {
@@ -27,6 +29,29 @@ std::optional<StoredResponse> ResponseStore::find(const std::string& id, const s
   return found->second->stored;
 }
 
+std::optional<json::Value> ResponseStore::find_item(const std::string& item_id,
+                                                    const std::string& owner) const {
+  const auto says = [](const json::Value& item, const char* key, std::string_view text) {
+    const json::Value* value = item.find(key);
+    return value != nullptr && value->is_string() && value->as_string() == text;
+  };
+  const auto is_it = [&](const json::Value& item) {
+    return says(item, "id", item_id) && !says(item, "type", "item_reference");
+  };
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (entry.stored.owner != owner) continue;
+    const json::Value* output = entry.stored.response.find("output");
+    for (const auto* items :
+         {output == nullptr ? nullptr : &output->items(), &entry.stored.input}) {
+      if (items == nullptr) continue;
+      const auto found = std::find_if(items->begin(), items->end(), is_it);
+      if (found != items->end()) return *found;
+    }
+  }
+  return std::nullopt;
+}
+
 bool ResponseStore::remove(const std::string& id, const std::string& owner) {
   const std::lock_guard lock(mutex_);
   const auto found = by_id_.find(id);
@@ -35,6 +60,11 @@ bool ResponseStore::remove(const std::string& id, const std::string& owner) {
   entries_.erase(found->second);
   by_id_.erase(found);
   return true;
+}
+
+StoredReplies ResponseStore::of(const std::string& owner) {
+  return {[this, owner](const std::string& id) { return find(id, owner); },
+          [this, owner](const std::string& id) { return find_item(id, owner); }};
 }
 
 size_t ResponseStore::n_bytes() const {

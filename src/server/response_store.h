@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,12 @@ struct StoredResponse {
   std::string owner;               // the label of the key
 };
 
+// What is stored for one owner, by its id; nothing: it is not.
+struct StoredReplies {
+  std::function<std::optional<StoredResponse>(const std::string& id)> find;
+  std::function<std::optional<json::Value>(const std::string& id)> find_item;
+};
+
 class ResponseStore {
  public:
   ResponseStore(size_t n_max, size_t n_bytes_max) : n_max_(n_max), n_bytes_max_(n_bytes_max) {}
@@ -28,7 +35,10 @@ class ResponseStore {
   void put(const std::string& id, StoredResponse stored);
   // Only the owner's own.
   std::optional<StoredResponse> find(const std::string& id, const std::string& owner);
+  // An item of a reply of the owner's or before it, by the item's own id.
+  std::optional<json::Value> find_item(const std::string& item_id, const std::string& owner) const;
   bool remove(const std::string& id, const std::string& owner);
+  StoredReplies of(const std::string& owner);  // must not outlive the store
   size_t n_bytes() const;
 
  private:

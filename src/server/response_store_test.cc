@@ -29,6 +29,19 @@ TEST(ResponseStore, the_least_recently_used_goes_first) {
   EXPECT_FALSE(store.find("b", ""));
 }
 
+TEST(ResponseStore, finds_items_of_its_owners_replies_by_their_own_ids) {
+  ResponseStore store(10, 1000);
+  const auto value = [](const char* text) { return json::parse(text).value(); };
+  store.put("a", {value(R"({"output":[{"id":"out","text":"x"}]})"),
+                  {value(R"({"id":"in"})"), json::Value::string("text")},
+                  "ann"});
+  store.put("b", {value("{}"), {value(R"({"type":"item_reference","id":"out"})")}, "ann"});
+  for (const char* id : {"out", "in"}) EXPECT_TRUE(store.find_item(id, "ann")) << id;
+  EXPECT_NE(store.of("ann").find_item("out")->find("text"), nullptr) << "no reference to it";
+  EXPECT_FALSE(store.find_item("out", "bob"));
+  EXPECT_FALSE(store.find_item("other", "ann"));
+}
+
 TEST(ResponseStore, holds_no_more_bytes_than_it_may) {
   ResponseStore store(10, 40);
   store.put("large", reply(std::string(100, 'x'), ""));

@@ -198,11 +198,9 @@ Result<void> Service::admit_messages(Call& call) {
 
 Result<void> Service::admit_responses(Call& call) {
   ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
-  const FindResponse find = [&](const std::string& id) {
-    return store_.find(id, call.caller.label);
-  };
   ROOST_TRY(const ResponsesRequest request,
-            parse_openai_responses(call.request.body, served->rules, find, call.notes));
+            parse_openai_responses(call.request.body, served->rules, store_.of(call.caller.label),
+                                   call.notes));
   ROOST_TRY(Job job, chat_job(call, served, request.chat));
   job.dialect = "responses";
   job.reply_id = "resp_" + random_base62(random_, kIdCharacters);

@@ -446,11 +446,9 @@ Result<json::Value> Service::apply_template(Call& call) {
   if (query.find("dialect=messages") != std::string::npos) {
     ROOST_TRY(request, parse_anthropic_messages(body, served->rules, call.notes));
   } else if (query.find("dialect=responses") != std::string::npos) {
-    const FindResponse find = [&](const std::string& id) {
-      return store_.find(id, call.caller.label);
-    };
-    ROOST_TRY(ResponsesRequest whole,
-              parse_openai_responses(body, served->rules, find, call.notes));
+    ROOST_TRY(
+        ResponsesRequest whole,
+        parse_openai_responses(body, served->rules, store_.of(call.caller.label), call.notes));
     request = std::move(whole.chat);
   } else {
     ROOST_TRY(request, parse_openai_chat(body, served->rules, call.notes));
@@ -481,11 +479,9 @@ Result<json::Value> Service::count_messages(Call& call) {
 
 Result<json::Value> Service::count_responses(Call& call) {
   ROOST_TRY(const std::shared_ptr<const ServedModel> served, open_body(call));
-  const FindResponse find = [&](const std::string& id) {
-    return store_.find(id, call.caller.label);
-  };
   ROOST_TRY(const ResponsesRequest request,
-            parse_openai_responses(call.request.body, served->rules, find, call.notes));
+            parse_openai_responses(call.request.body, served->rules, store_.of(call.caller.label),
+                                   call.notes));
   ROOST_TRY(const Prompt prompt, prompt_of(call, *served, request.chat));
   json::Value out = json::Value::object();
   out.set("object", json::Value::string("response.input_tokens"));

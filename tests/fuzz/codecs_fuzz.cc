@@ -115,7 +115,7 @@ void run(char kind, const std::string& body, const std::string& text) {
     converse(Dialect::kMessages, *request, text,
              [&](ReplyHead head) { return make_anthropic_codec(std::move(head), *request); });
   } else if (kind == 'R') {
-    const Result<ResponsesRequest> request = parse_openai_responses(body, rules, nullptr, notes);
+    const Result<ResponsesRequest> request = parse_openai_responses(body, rules, {}, notes);
     if (!request || request->has_summary) return;
     converse(Dialect::kResponses, request->chat, text, [&](ReplyHead head) {
       ResponsesCodecOptions options;
