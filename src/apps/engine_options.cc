@@ -31,6 +31,31 @@ Result<KvFormat> kv_format_of(const Flags& flags) {
                fmt::format("--kv int8: --device {} has no kernels for it, cpu has", flags.device)};
 }
 
+Result<GenerationDefaults> sampling_of(const Flags& flags) {
+  const auto check = [](const char* flag, const std::optional<double>& value, double low,
+                        double high) -> Result<void> {
+    if (!value || (*value >= low && *value <= high)) return {};
+    return Error{Refusal::FlagValue,
+                 fmt::format("{}: have {}, want {} to {}", flag, *value, low, high)};
+  };
+  ROOST_TRY_DO(check("--temperature", flags.temperature, 0, 5));
+  ROOST_TRY_DO(check("--top-p", flags.top_p, 0, 1));
+  ROOST_TRY_DO(check("--min-p", flags.min_p, 0, 1));
+  ROOST_TRY_DO(check("--presence-penalty", flags.presence_penalty, -2, 2));
+  ROOST_TRY_DO(check("--frequency-penalty", flags.frequency_penalty, -2, 2));
+  ROOST_TRY_DO(check("--repetition-penalty", flags.repetition_penalty, 0.001, 10));
+  ROOST_TRY_DO(check_range("--top-k", flags.top_k.value_or(0), 0, INT32_MAX));
+  GenerationDefaults out;
+  out.temperature = flags.temperature;
+  out.top_p = flags.top_p;
+  out.min_p = flags.min_p;
+  out.top_k = flags.top_k;
+  out.presence_penalty = flags.presence_penalty;
+  out.frequency_penalty = flags.frequency_penalty;
+  out.repetition_penalty = flags.repetition_penalty;
+  return out;
+}
+
 Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
   ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));

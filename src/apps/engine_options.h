@@ -15,6 +15,9 @@ Result<void> check_range(const char* flag, int64_t value, int64_t low, int64_t h
 // Refuses flag.value, also for codes where the device has no kernels for them.
 Result<KvFormat> kv_format_of(const Flags& flags);
 
+// What the operator says of sampling. Refuses flag.value.
+Result<GenerationDefaults> sampling_of(const Flags& flags);
+
 // Refuses flag.value.
 Result<EngineOptions> engine_options_of(const Flags& flags);
 

@@ -62,5 +62,19 @@ TEST(EngineOptionsOfFlags, a_value_out_of_range_is_refused_by_name) {
   EXPECT_EQ(options.error().detail, "--snapshot-every: have 63, want 64 to 1048576");
 }
 
+TEST(EngineOptions, sampling_is_what_the_operator_says_within_its_ranges) {
+  EXPECT_FALSE(sampling_of({})->temperature);
+  Flags flags;
+  flags.temperature = 0.5, flags.top_k = 7, flags.repetition_penalty = 1.1;
+  EXPECT_EQ(sampling_of(flags)->temperature, 0.5);
+  EXPECT_EQ(sampling_of(flags)->top_k, 7);
+  EXPECT_EQ(sampling_of(flags)->repetition_penalty, 1.1);
+  EXPECT_FALSE(sampling_of(flags)->presence_penalty);
+  flags.presence_penalty = -3;
+  EXPECT_EQ(sampling_of(flags).error().detail, "--presence-penalty: have -3, want -2 to 2");
+  flags.presence_penalty = 0, flags.top_k = -1;
+  EXPECT_EQ(sampling_of(flags).error().refusal, Refusal::FlagValue);
+}
+
 }  // namespace
 }  // namespace roost

@@ -83,16 +83,15 @@ void add_end_tokens(const Tokenizer& tokenizer, const json::Value& tokenizer_con
   }
 }
 
-SamplingDefaults defaults_of(const GenerationDefaults& generation) {
-  SamplingDefaults out;
-  out.temperature = generation.temperature.value_or(out.temperature);
-  out.top_p = generation.top_p.value_or(out.top_p);
-  out.min_p = generation.min_p.value_or(out.min_p);
-  out.top_k = generation.top_k.value_or(out.top_k);
-  out.presence_penalty = generation.presence_penalty.value_or(0);
-  out.frequency_penalty = generation.frequency_penalty.value_or(0);
-  out.repetition_penalty = generation.repetition_penalty.value_or(1);
-  return out;
+// Where `from` says something, it counts.
+void take_over(const GenerationDefaults& from, SamplingDefaults& to) {
+  to.temperature = from.temperature.value_or(to.temperature);
+  to.top_p = from.top_p.value_or(to.top_p);
+  to.min_p = from.min_p.value_or(to.min_p);
+  to.top_k = from.top_k.value_or(to.top_k);
+  to.presence_penalty = from.presence_penalty.value_or(to.presence_penalty);
+  to.frequency_penalty = from.frequency_penalty.value_or(to.frequency_penalty);
+  to.repetition_penalty = from.repetition_penalty.value_or(to.repetition_penalty);
 }
 
 // Names the weights: two folders of one digest hold tensors of the same names, types and shapes.
@@ -131,7 +130,8 @@ Result<TextSide> load_text(const LoadOptions& options, const Clock& clock, Steps
   ROOST_TRY(const json::Value generation,
             read_optional_json(folder + "/generation_config.json", limits::kConfigBytesMax));
   ROOST_TRY(const GenerationDefaults defaults, parse_generation_config(generation, out.config));
-  model.defaults = defaults_of(defaults);
+  take_over(defaults, model.defaults);
+  take_over(options.sampling, model.defaults);
   for (const std::string& field : defaults.ignored)
     log(LogLevel::kWarning, "generation_config_ignored", {{"field", field}});
   steps.done("config", fmt::format("{} layers", out.config.n_layers));

@@ -18,6 +18,7 @@ struct LoadOptions {
   std::string template_file;         // empty: the checkpoint's own
   std::vector<std::string> aliases;  // further ids
   std::optional<bool> thinking;
+  GenerationDefaults sampling;  // what the operator says instead of the checkpoint
   bool is_strict_model = false;
   EffortBudgets effort_budgets;
   size_t grammar_bytes_max = limits::kGrammarCacheBytes;  // compiled forms of replies

@@ -183,23 +183,10 @@ class Printer {
 };
 
 Result<ChatRequest> request_of(const Flags& flags) {
-  const auto check = [](const char* flag, auto value, auto low, auto high) -> Result<void> {
-    if (!value || (*value >= low && *value <= high)) return {};
-    return Error{Refusal::FlagValue,
-                 fmt::format("{}: have {}, want {} to {}", flag, *value, low, high)};
-  };
-  ROOST_TRY_DO(check("--temperature", flags.temperature, 0.0, 5.0));
-  ROOST_TRY_DO(check("--top-p", flags.top_p, 0.0, 1.0));
-  ROOST_TRY_DO(check("--min-p", flags.min_p, 0.0, 1.0));
-  ROOST_TRY_DO(check("--top-k", flags.top_k, int64_t{0}, int64_t{INT32_MAX}));
-  ROOST_TRY_DO(check("--max-tokens", flags.max_tokens, int64_t{1}, INT64_MAX));
+  if (flags.max_tokens) ROOST_TRY_DO(check_range("--max-tokens", *flags.max_tokens, 1, INT64_MAX));
   ChatRequest out;
   if (!flags.system.empty()) out.messages.push_back({.role = Role::kSystem, .text = flags.system});
   GenerationFields& fields = out.generation;
-  fields.temperature = flags.temperature;
-  fields.top_p = flags.top_p;
-  fields.min_p = flags.min_p;
-  fields.top_k = flags.top_k;
   fields.seed = flags.seed;
   fields.max_tokens = flags.max_tokens;
   if (flags.no_think) fields.thinking = false;
@@ -265,12 +252,15 @@ int run_run(const CommandLine& line) {
   if (!request) return complain(request.error());
   Result<EngineOptions> engine = engine_options_of(flags);
   if (!engine) return complain(engine.error());
+  Result<GenerationDefaults> sampling = sampling_of(flags);
+  if (!sampling) return complain(sampling.error());
   LoadOptions options;
   options.folder = line.model;
   options.device = flags.device;
   options.template_file = flags.chat_template;
   options.drafter = flags.drafter;
   options.drafter_bits = flags.drafter_bits;
+  options.sampling = std::move(*sampling);
   options.engine = std::move(*engine);
   options.engine.streams_max = 1;
   const Result<std::shared_ptr<ServedModel>> model = load_model(options, system_clock());

@@ -180,6 +180,7 @@ Result<LoadOptions> load_options_of(const CommandLine& line) {
   const Flags& flags = line.flags;
   LoadOptions out;
   ROOST_TRY(out.engine, engine_options_of(flags));
+  ROOST_TRY(out.sampling, sampling_of(flags));
   out.folder = line.model;
   out.device = flags.device;
   out.template_file = flags.chat_template;

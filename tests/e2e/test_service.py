@@ -221,9 +221,12 @@ def test_what_an_operator_asked_to_see_is_written_and_told(program, tmp_path):
 
 
 def test_a_reply_says_something_behind_its_reasoning_where_the_operator_wants_it(program, server):
-    needy = Server(program, "--content-required", "--effort-budgets", "low=3", "--max-body", "2")
+    needy = Server(program, "--content-required", "--effort-budgets", "low=3", "--max-body", "2",
+                   "--top-k", "11", "--presence-penalty", "0.25")
     try:
-        assert json.loads(ask(needy.url, "/props")[2])["limits"]["body_bytes"] == 2 << 20
+        props = json.loads(ask(needy.url, "/props")[2])
+        assert props["limits"]["body_bytes"] == 2 << 20
+        assert (props["defaults"]["top_k"], props["defaults"]["presence_penalty"]) == (11, 0.25)
         ends = json.loads(ask(server.url, "/props")[2])["model"]["eos_ids"]
 
         def reply(running, **fields):
