@@ -252,8 +252,7 @@ TEST_F(Protocols, responses_are_kept_for_their_owner) {
                      R"({"type":"item_reference","id":")" +
                          item + "\"}]}")),
       "prompt");
-  EXPECT_NE(referring.find("</think>\n\nso"), std::string::npos)
-      << referring;
+  EXPECT_NE(referring.find("</think>\n\nso"), std::string::npos) << referring;
   EXPECT_EQ(told::text_at(answer_of(post("/v1/responses/" + id + "/cancel", "{}")), "id"), id);
   EXPECT_EQ(send(request("DELETE", "/v1/responses/" + id))->wait().status, 200);
   EXPECT_EQ(refusal_of(get("/v1/responses/" + id)), "request.unknown_response");
