@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/limits.h"
+#include "ops/attention/attention.h"
 
 namespace roost {
 namespace {
@@ -58,7 +59,7 @@ Result<GenerationDefaults> sampling_of(const Flags& flags) {
 
 Result<EngineOptions> engine_options_of(const Flags& flags) {
   ROOST_TRY_DO(check_range("--threads", flags.threads, 0, 4096));
-  ROOST_TRY_DO(check_range("--context", flags.context, 0, limits::kContextMax));
+  ROOST_TRY_DO(check_range("--context", flags.context, 0, Attention::kTokensMax));
   ROOST_TRY_DO(check_range("--streams", flags.streams, 1, 4096));
   ROOST_TRY_DO(check_range("--queue-size", flags.queue_size, 1, 1'000'000));
   ROOST_TRY_DO(check_range("--max-memory", flags.max_memory, 0, kMiBMax));

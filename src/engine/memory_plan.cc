@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "engine/prefix_disk.h"
 #include "engine/speculation/copy_match.h"
+#include "ops/attention/attention.h"
 
 namespace roost {
 namespace {
@@ -26,6 +27,7 @@ int64_t pages_of(int64_t n_tokens) {
 
 void fill_options(const ModelConfig& c, EngineOptions& options) {
   if (options.context_max <= 0) options.context_max = c.context_max;
+  options.context_max = std::min(options.context_max, Attention::kTokensMax);
   if (options.n_threads <= 0) options.n_threads = n_usable_cpus();
   if (options.n_tokens <= 0) options.n_tokens = c.vocabulary;
   options.chunk_rows_max = std::max<int64_t>(options.chunk_rows_max, options.streams_max);

@@ -66,6 +66,12 @@ TEST(MemoryPlan, a_card_gets_host_memory_below_its_cache_and_the_cpu_none) {
   EXPECT_EQ(below(options).host, 0u);
 }
 
+TEST(MemoryPlan, a_context_is_no_longer_than_the_ops_can_read) {
+  EngineOptions options;
+  options.context_max = 400'000;
+  EXPECT_EQ(plan(options, 64'000 * kMiB).context_max, 262'144);
+}
+
 TEST(MemoryPlan, never_takes_more_than_it_may) {
   for (const size_t max : {150 * kMiB, 180 * kMiB, 300 * kMiB, 1000 * kMiB}) {
     EngineOptions options;

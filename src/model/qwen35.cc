@@ -6,6 +6,11 @@
 #include <string>
 
 namespace roost {
+
+// What the configuration lets through, the ops take.
+static_assert(kHeadDimMax == Attention::kHeadDimMax && kKeyDimMax == GatedDelta::kKeyDimMax &&
+              kGroupHeadsMax == Attention::kGroupHeadsMax);
+
 namespace {
 
 // What the layer before left for the residual stream: a tensor, or its experts' outputs.

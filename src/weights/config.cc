@@ -65,9 +65,17 @@ Result<void> parse_sizes(const ConfigFields& f, ModelConfig& c) {
 }
 
 Result<void> check_sizes(const ConfigFields& f, const ModelConfig& c) {
+  if (c.head_dim % 16 != 0 || c.head_dim > kHeadDimMax)
+    return f.refuse("head_dim", "not a multiple of 16, at most " + std::to_string(kHeadDimMax));
+  if (c.key_dim > kKeyDimMax)
+    return f.refuse("linear_key_head_dim", "more than " + std::to_string(kKeyDimMax));
   if (c.n_heads % c.n_kv_heads != 0) {
     return f.refuse("num_attention_heads",
                     "not a multiple of num_key_value_heads " + std::to_string(c.n_kv_heads));
+  }
+  if (c.n_heads / c.n_kv_heads > kGroupHeadsMax) {
+    return f.refuse("num_attention_heads",
+                    "more than " + std::to_string(kGroupHeadsMax) + " times num_key_value_heads");
   }
   if (c.n_value_heads % c.n_key_heads != 0) {
     return f.refuse("linear_num_value_heads",

@@ -63,6 +63,9 @@ struct GenerationDefaults {
   std::vector<std::string> ignored;  // fields that this server has no use for
 };
 
+// The largest sizes that the ops have.
+inline constexpr int64_t kHeadDimMax = 512, kGroupHeadsMax = 64, kKeyDimMax = 256;
+
 // Reads and checks config.json (nested or flat, docs/MODEL.md, Configuration). Refuses
 // config.field, config.model_type, checkpoint.quantization with the path of the field and its
 // value.

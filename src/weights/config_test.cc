@@ -222,9 +222,17 @@ TEST(Config, values_that_are_not_built_are_refused_by_name) {
   }
 }
 
+TEST(Config, sizes_that_the_ops_do_not_have_are_refused) {
+  for (const char* dim : {"264", "528", "8"})
+    expect_refusal(parse_config(with_text_field("head_dim", dim)), Refusal::ConfigField,
+                   "head_dim");
+  expect_refusal(parse_config(with_text_field("linear_key_head_dim", "272")), Refusal::ConfigField,
+                 "linear_key_head_dim");
+  expect_refusal(parse_config(with_text_field("num_attention_heads", "260")), Refusal::ConfigField,
+                 "num_attention_heads");
+}
+
 TEST(Config, fields_that_contradict_each_other_are_refused) {
-  expect_refusal(parse_config(with_text_field("head_dim", "1048576")), Refusal::ConfigField,
-                 "a width of 33554432");
   expect_refusal(parse_config(with_text_field("linear_value_head_dim", "1048576")),
                  Refusal::ConfigField, "a width of");
   expect_refusal(parse_config(with_text_field("full_attention_interval", "1")),
