@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "apps/card_bench.h"
 #include "apps/complain.h"
 #include "apps/engine_bench.h"
+#include "apps/engine_options.h"
 #include "apps/load_weights.h"
 #include "apps/machine.h"
 #include "apps/random_steps.h"
@@ -20,6 +22,7 @@
 #include "base/memory.h"
 #include "device/cpu/machine_limits.h"
 #include "model/qwen35.h"
+#include "ops/attention/attention.h"
 
 namespace roost {
 namespace {
@@ -45,7 +48,7 @@ class Subject {
         timed_(*ops_),
         model_(weights, timed_, rows_max_, rows_max_),
         n_sequences_(static_cast<int32_t>(options.decode_rows)),
-        tokens_max_(std::max(options.prompt_rows, options.context + 1024)),
+        tokens_max_(std::max(options.prompt_rows, options.context + kMeasuredRowsMax)),
         pages_per_sequence_((tokens_max_ + kPageTokens - 1) / kPageTokens),
         state_(ModelState::create(weights.config, ops_->activation(),
                                   static_cast<int32_t>(pages_per_sequence_ * n_sequences_),
@@ -240,6 +243,11 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
 int run_bench(const BenchOptions& options) {
   if (options.part != "rows" && options.part != "engine")
     return complain(Error{Refusal::FlagValue, "--part: want rows or engine"});
+  constexpr int64_t kTokensMax = Attention::kTokensMax - kMeasuredRowsMax;
+  for (const auto& [flag, n] :
+       {std::pair{"--context", options.context}, std::pair{"--prompt-rows", options.prompt_rows}})
+    if (const Result<void> fits = check_range(flag, n, 0, kTokensMax); !fits)
+      return complain(fits.error());
   const Result<Machine> machine = Machine::open(options.device, options.n_threads);
   if (!machine) return complain(machine.error());
   Result<LoadedWeights> loaded =

@@ -8,6 +8,9 @@
 
 namespace roost {
 
+// Behind a context there is room for so many measured rows.
+inline constexpr int64_t kMeasuredRowsMax = 1024;
+
 struct BenchOptions {
   std::string model;  // a folder, or synth:SHAPE
   std::string device = "cpu";

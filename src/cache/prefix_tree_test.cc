@@ -309,15 +309,16 @@ TEST(PrefixTree, a_prompt_of_200000_tokens_is_looked_up_in_less_than_5_ms) {
   Writer(tree).run(keys, {100'000, 199'990});
   std::vector<int32_t> pages;
   pages.reserve(4000);
-  double least_ms = 1e9;  // what disturbs a measurement only ever lengthens it
-  for (int i = 0; i < 10; ++i) {
+  std::vector<double> ms;  // one that is disturbed says nothing
+  for (int i = 0; i < 9; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(tree.find({}, keys, 199'999, pages).n_tokens, 199'990);
-    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
-    least_ms = std::min(least_ms, ms.count());
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    ms.push_back(took.count());
   }
-  std::printf("  %.3f ms\n", least_ms);
-  EXPECT_LT(least_ms, 5);
+  std::sort(ms.begin(), ms.end());
+  std::printf("  %.3f ms, the median of %zu\n", ms[ms.size() / 2], ms.size());
+  EXPECT_LT(ms[ms.size() / 2], 5);
 }
 
 }  // namespace

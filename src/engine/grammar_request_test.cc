@@ -118,6 +118,19 @@ TEST_F(GrammarRequest, a_form_that_can_go_on_has_its_least_length_and_no_other_i
   }
 }
 
+TEST_F(GrammarRequest, an_end_that_the_form_needs_comes_before_the_least_length) {
+  EngineRequest request = bound("x", 1, 4);
+  request.adjust.min_tokens = 5;
+  for (int32_t id = 0; id < kTokens; ++id)
+    if (vocabulary_->bytes_of(id) == "x") request.stop_tokens.push_back(id);
+  request.stop_tokens.push_back(-1);  // never drawn
+  const Answer answer = submit(request).get();
+  EXPECT_EQ(answer.end.finish, Finish::kEndToken);
+  ASSERT_GE(answer.end.end_token, 0);
+  EXPECT_EQ(vocabulary_->bytes_of(answer.end.end_token), "x");
+  EXPECT_TRUE(answer.tokens.empty());
+}
+
 TEST_F(GrammarRequest, bound_and_free_streams_beside_each_other_are_as_each_alone) {
   std::vector<EngineRequest> requests;
   for (uint64_t seed = 0; seed < 8; ++seed) {

@@ -7,6 +7,10 @@
 #include "base/check.h"
 
 namespace roost {
+
+// What the configuration lets through, the op takes.
+static_assert(kGroupHeadsMax == DraftAttention::kGroupHeadsMax);
+
 namespace {
 
 DraftOps& draft_ops_of(Ops& ops) {

@@ -223,7 +223,7 @@ TEST(Config, values_that_are_not_built_are_refused_by_name) {
 }
 
 TEST(Config, sizes_that_the_ops_do_not_have_are_refused) {
-  for (const char* dim : {"264", "528", "8"})
+  for (const char* dim : {"264", "528", "8", "1048576"})
     expect_refusal(parse_config(with_text_field("head_dim", dim)), Refusal::ConfigField,
                    "head_dim");
   expect_refusal(parse_config(with_text_field("linear_key_head_dim", "272")), Refusal::ConfigField,
@@ -235,6 +235,12 @@ TEST(Config, sizes_that_the_ops_do_not_have_are_refused) {
 TEST(Config, fields_that_contradict_each_other_are_refused) {
   expect_refusal(parse_config(with_text_field("linear_value_head_dim", "1048576")),
                  Refusal::ConfigField, "a width of");
+  json::Value wide = config_of("35b-a3b");
+  json::Value of_text = *wide.find("text_config");
+  of_text.set("num_attention_heads", json::Value::integer(65'536));
+  of_text.set("num_key_value_heads", json::Value::integer(1024));
+  wide.set("text_config", of_text);
+  expect_refusal(parse_config(wide), Refusal::ConfigField, "a width of 33554432");
   expect_refusal(parse_config(with_text_field("full_attention_interval", "1")),
                  Refusal::ConfigField, "no linear_attention layer");
   expect_refusal(parse_config(with_text_field("num_key_value_heads", "3")), Refusal::ConfigField,

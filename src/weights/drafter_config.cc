@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "weights/config.h"
 #include "weights/config_fields.h"
 #include "weights/config_known.h"
 #include "weights/names.h"
@@ -44,6 +45,10 @@ Result<void> parse_sizes(const ConfigFields& f, DrafterConfig& c) {
   if (c.n_heads % c.n_kv_heads != 0) {
     return f.refuse("num_attention_heads",
                     "not a multiple of num_key_value_heads " + std::to_string(c.n_kv_heads));
+  }
+  if (c.n_heads / c.n_kv_heads > kGroupHeadsMax) {
+    return f.refuse("num_attention_heads",
+                    "more than " + std::to_string(kGroupHeadsMax) + " times num_key_value_heads");
   }
   const int64_t derived = c.hidden / c.n_heads;
   ROOST_TRY(c.head_dim,

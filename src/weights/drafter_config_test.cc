@@ -139,6 +139,7 @@ TEST(DrafterConfig, every_field_of_the_file_that_is_wrong_is_named) {
                        {"num_hidden_layers", "100000"},
                        {"num_attention_heads", "null"},
                        {"num_attention_heads", "3"},
+                       {"num_attention_heads", "260"},
                        {"num_key_value_heads", "null"},
                        {"head_dim", "null"},
                        {"head_dim", "63"},
