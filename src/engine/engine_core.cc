@@ -271,6 +271,10 @@ void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   s.sink = nullptr;
 }
 
+void EngineCore::fail(Sequence& s, Refusal refusal) {
+  finish(s, Finish::kError, Error{refusal, "position " + std::to_string(s.n_computed)});
+}
+
 // A deadline ends what waits or computes its prompt, and what replies.
 void EngineCore::end_what_is_due() {
   const int64_t now = clock_.now_ns();

@@ -121,6 +121,7 @@ class EngineCore {
   void add_told_rows(Sequence& s, int32_t end_row);
   void push_rows(Sequence& s, int64_t n_rows, int64_t stored);
   void plan_drafts();
+  int64_t n_drawn_rows() const;
   void note_cost();
   int32_t drafts_max(const Sequence& s) const;
   void commit_rows();
@@ -134,6 +135,7 @@ class EngineCore {
 
   // engine_core.cc
   void finish(Sequence& s, Finish how, std::optional<Error> error = std::nullopt);
+  void fail(Sequence& s, Refusal refusal);  // at the newest row of the sequence
   void end_what_is_due();
   void remove_finished();
 

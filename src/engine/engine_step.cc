@@ -25,7 +25,7 @@ void EngineCore::step() {
   const auto n_rows = static_cast<int64_t>(tokens_.size());
   ++counts_.n_steps;
   counts_.step_rows.add(static_cast<double>(n_rows), kTokenBounds);
-  counts_.n_prompt_tokens += static_cast<int64_t>(tokens_.size() - logit_rows_.size());
+  counts_.n_prompt_tokens += n_rows - n_drawn_rows();
 
   commit_rows();
   rounds_.costs().step.record(n_rows, longest_context(row_spans_),
@@ -35,6 +35,14 @@ void EngineCore::step() {
   for (const Drawn& drawn : drawn_) keep_drawn(drawn);
   remove_finished();
   note_cost();
+}
+
+// Rows of the step from which replies draw.
+int64_t EngineCore::n_drawn_rows() const {
+  int64_t n = 0;
+  for (const Drawn& drawn : drawn_)
+    n += 1 + running_[static_cast<size_t>(drawn.sequence_idx)]->drafts.n_drafts;
+  return n;
 }
 
 // From step to step, as the streams feel it: states that are kept or restored and drafts as well.
@@ -176,7 +184,6 @@ void EngineCore::add_told_rows(Sequence& s, int32_t end_row) {
     logit_rows_.push_back(end_row - static_cast<int32_t>(s.n_computed + 1 - token));
     sampling_.push_back({});
     hooks_.push_back(&s);
-    ++counts_.n_prompt_tokens;  // step() takes all logit rows for rows of replies
   }
 }
 
@@ -232,9 +239,7 @@ void EngineCore::commit_rows() {
 void EngineCore::tell_prompts() {
   for (const Chunk& chunk : chunks_) {
     Sequence& s = *running_[static_cast<size_t>(chunk.sequence_idx)];
-    if (s.has_bad_told)
-      finish(s, Finish::kError,
-             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+    if (s.has_bad_told) fail(s, Refusal::EngineNonfinite);
     if (!s.sink) continue;
     if (!s.told.empty()) {
       s.event.kind = EngineEvent::Kind::kPrompt;
@@ -277,11 +282,9 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
     ++counts_.n_generated_tokens;
     if (token < 0 && s.breaks_grammar) {
       ++counts_.n_grammar_violations;
-      finish(s, Finish::kError,
-             Error{Refusal::EngineGrammar, "position " + std::to_string(s.n_computed)});
+      fail(s, Refusal::EngineGrammar);
     } else if (token < 0) {
-      finish(s, Finish::kError,
-             Error{Refusal::EngineNonfinite, "position " + std::to_string(s.n_computed)});
+      fail(s, Refusal::EngineNonfinite);
     } else if (s.new_tokens_max == 0) {
       note_prompt_done(s);
       finish(s, Finish::kLength);

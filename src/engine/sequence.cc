@@ -42,13 +42,13 @@ void Sequence::prepare_rows(int64_t vocabulary, const std::vector<int32_t>& end_
 }
 
 bool Sequence::wants_row() const {
-  if (n_told < n_told_end) return true;
+  if (is_telling()) return true;
   if (n_drawn == 0) return true;
   return !has_drawn_end && last_drawn == drafts.drafts[static_cast<size_t>(n_drawn - 1)];
 }
 
 void Sequence::before_draw(std::span<float> logits) {
-  if (n_told < n_told_end) {
+  if (is_telling()) {
     TokenLogprobs& of_next = told.emplace_back();
     of_next.top.reserve(static_cast<size_t>(request.top_logprobs));
     take_top(logits, static_cast<size_t>(request.top_logprobs), of_next.top, &log_total);
@@ -77,24 +77,27 @@ std::span<const int32_t> Sequence::held_ends() const {
 
 // What ends a reply may come when it is a whole, and must where nothing else can.
 const uint32_t* Sequence::mask() {
-  if (!matcher || n_told < n_told_end) return nullptr;
+  if (!matcher || is_telling()) return nullptr;
   const int64_t from = clock->now_ns();
   matcher->fill_mask(allowed);
-  const auto n_ids = static_cast<int64_t>(allowed.size()) * 32;
+  // Ids that are never drawn may be among those that end the reply.
+  const auto is_in_mask = [&](int32_t token) {
+    return static_cast<size_t>(token) < allowed.size() * 32;
+  };
   if (matcher->may_end()) {
-    for (const int32_t token : ending)  // ids that are never drawn may be among them
-      if (token < n_ids) allow_token(allowed, token);
+    for (const int32_t token : ending)
+      if (is_in_mask(token)) allow_token(allowed, token);
   }
   if (const auto held = held_ends(); !held.empty() && allows_others(allowed, held)) {
     for (const int32_t token : held)
-      if (token < n_ids) forbid_token(allowed, token);
+      if (is_in_mask(token)) forbid_token(allowed, token);
   }
   mask_seconds->add(static_cast<double>(clock->now_ns() - from) * 1e-9, kSecondBounds);
   return allowed.data();
 }
 
 int32_t Sequence::after_draw(int32_t drawn) {
-  if (n_told < n_told_end) {
+  if (is_telling()) {
     has_bad_told |= drawn < 0;
     ++n_told;
     return drawn;  // the prompt says what stands here

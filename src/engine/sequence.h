@@ -93,6 +93,7 @@ struct Sequence final : RowHook {
   std::vector<TokenLogprobs> told;
   bool has_bad_told = false;  // a row of them had a logit that is not finite
   bool tells_prompt() const { return request.tells_prompt && n_told < n_prompt; }
+  bool is_telling() const { return n_told < n_told_end; }  // by the row in work
 
   EngineEvent event;  // reused for every event, so that a step allocates nothing
   int64_t last_tokens_ns = 0;

@@ -62,7 +62,7 @@ struct GenerationFields {
   int64_t min_tokens = 0;
   int64_t n = 1;                      // choices
   std::optional<int64_t> n_logprobs;  // likeliest tokens told with each; absent: no logprobs
-  bool tells_prompt = false;          // its tokens' logprobs too
+  bool tells_prompt = false;          // with those of the prompt's tokens
   std::optional<uint64_t> seed;       // absent: a random one
   std::vector<std::string> stops;
   std::vector<int32_t> stop_tokens;

@@ -150,7 +150,7 @@ std::string_view field_in_head(std::string_view block, std::string_view lower_ca
     block.remove_prefix(end + 2);
     const std::string_view line = block.substr(0, block.find("\r\n"));
     const size_t colon = std::min(line.find(':'), line.size());
-    if (!line.empty() && lower_case(line.substr(0, colon)) == lower_case_name)
+    if (colon == lower_case_name.size() && lower_case(line.substr(0, colon)) == lower_case_name)
       return trim(line.substr(std::min(colon + 1, line.size())));
   }
   return {};

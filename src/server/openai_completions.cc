@@ -179,7 +179,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     std::string out;
     for (const ReplyEvent& piece_event : piece.events) {
       json::Value event = chunk(i, piece_event.text);
-      set_tokens(choice_of(event), i);
+      set_tokens(choice_of(event), i, queues_[i].take_all(), offsets_[i]);
       add_running_timings(event);
       out += sse::data(json::write(event));
     }
@@ -191,7 +191,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     json::Value& choice = choice_of(event);
     choice.set("finish_reason", json::Value::string(openai_finish_reason(finished)));
     choice.set("stop_reason", openai_stop_reason(finished.end));
-    set_tokens(choice, i);
+    set_tokens(choice, i, queues_[i].take_all(), offsets_[i]);
     if (!is_last) return sse::data(json::write(event));
     last_end_ = std::move(event);  // the extras of all choices ride on it
     return "";
@@ -217,9 +217,8 @@ class OpenAiCompletionCodec final : public ReplyCodec {
       choice.set("finish_reason", json::Value::string(openai_finish_reason(choices[i])));
       choice.set("stop_reason", openai_stop_reason(choices[i].end));
       const bool has_prompt = request_.generation.tells_prompt;
-      LogprobLists lists(*head_.tokenizer, has_prompt ? 0 : n_code_points(echo));
-      if (has_prompt) add_prompt(i, lists);
-      set_tokens(choice, choices[i].machine->tokens(), lists);
+      int64_t offset = has_prompt ? 0 : n_code_points(echo);
+      set_tokens(choice, i, choices[i].machine->tokens(), offset, has_prompt);
       if (request_.generation.return_token_ids && i % n_per_prompt() == 0)
         choice.set("prompt_token_ids", ids_value(prompt_of(i)));
       list.push(std::move(choice));
@@ -260,12 +259,6 @@ class OpenAiCompletionCodec final : public ReplyCodec {
     return out;
   }
 
-  // Of a stream: the tokens of choice i that no event has told of.
-  void set_tokens(json::Value& choice, size_t i) {
-    LogprobLists lists(*head_.tokenizer, offsets_[i]);
-    set_tokens(choice, queues_[i].take_all(), lists);
-    offsets_[i] = lists.offset();
-  }
   // The first token stands behind nothing: null.
   void add_prompt(size_t i, LogprobLists& lists) const {
     const std::vector<int32_t>& prompt = prompt_of(i);
@@ -274,19 +267,22 @@ class OpenAiCompletionCodec final : public ReplyCodec {
   }
 
   // On every event that may tell of tokens, so that the lists add up to those of the whole reply
-  // also where they are empty. lists: what stands in front of the tokens.
-  void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens,
-                  LogprobLists& lists) const {
+  // also where they are empty. offset: code points in front of them; then behind them.
+  void set_tokens(json::Value& choice, size_t i, const std::vector<ReplyToken>& tokens,
+                  int64_t& offset, bool has_prompt = false) const {
     if (request_.generation.return_token_ids) {
       json::Value ids = json::Value::array();
       for (const ReplyToken& token : tokens) ids.push(json::Value::integer(token.id));
       choice.set("token_ids", std::move(ids));
     }
     if (!request_.generation.n_logprobs) return;
+    LogprobLists lists(*head_.tokenizer, offset);
+    if (has_prompt) add_prompt(i, lists);
     for (const ReplyToken& token : tokens) {
       const TokenLogprobs logprobs = token.logprobs.value_or(TokenLogprobs());
       lists.add(token.id, &logprobs);
     }
+    offset = lists.offset();
     choice.set("logprobs", lists.take());
   }
 

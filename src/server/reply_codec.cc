@@ -82,18 +82,22 @@ json::Value ids_value(const std::vector<int32_t>& ids) {
   return out;
 }
 
-ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+ReplyCounts counts_of(int64_t n_prompt, size_t n_per_prompt,
+                      const std::vector<FinishedChoice>& choices) {
   ReplyCounts out;
-  out.n_prompt = head.n_prompt_tokens();
-  const size_t n_per_prompt = choices.size() / std::max<size_t>(head.prompts.size(), 1);
+  out.n_prompt = n_prompt;
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (i % std::max<size_t>(n_per_prompt, 1) == 0)
-      out.n_cached += choices[i].end.finished.n_cached;
+    if (i % n_per_prompt == 0) out.n_cached += choices[i].end.finished.n_cached;
     out.is_from_disk |= choices[i].end.finished.is_from_disk;
     out.n_reply += static_cast<int64_t>(choices[i].machine->token_ids().size());
     out.n_reasoning += choices[i].machine->n_reasoning_tokens();
   }
   return out;
+}
+
+ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices) {
+  const size_t n_per_prompt = choices.size() / std::max<size_t>(head.prompts.size(), 1);
+  return counts_of(head.n_prompt_tokens(), std::max<size_t>(n_per_prompt, 1), choices);
 }
 
 json::Value accept_length_of(const DraftFigures& drafts) {

@@ -102,6 +102,9 @@ struct ReplyCounts {
   int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
   bool is_from_disk = false;  // what is cached was read from files
 };
+// n_prompt: of all prompts; choices: as many of each prompt, in the order of the prompts.
+ReplyCounts counts_of(int64_t n_prompt, size_t n_per_prompt,
+                      const std::vector<FinishedChoice>& choices);
 ReplyCounts counts_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 
 // The objects that all dialects carry (docs/SERVER.md, extras in the reply).

@@ -64,28 +64,16 @@ void Service::cancel_running(const Error& why) {
 
 namespace {
 
-// What the metrics and the log say of a reply.
-struct Totals {
-  int64_t n_prompt = 0, n_cached = 0, n_reply = 0, n_reasoning = 0;
-  int n_calls = 0;
-  bool has_content = false, is_from_disk = false;
-};
+int n_calls_in(const std::vector<FinishedChoice>& choices) {
+  int n = 0;
+  for (const FinishedChoice& choice : choices) n += choice.machine->n_calls();
+  return n;
+}
 
-// Prompts are counted once for all choices of theirs, as usage does.
-Totals totals_of(int64_t n_prompt, size_t n_per_prompt,
-                 const std::vector<FinishedChoice>& choices) {
-  Totals out;
-  out.n_prompt = n_prompt;
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const FinishedChoice& choice = choices[i];
-    if (i % n_per_prompt == 0) out.n_cached += choice.end.finished.n_cached;
-    out.is_from_disk |= choice.end.finished.is_from_disk;
-    out.n_reply += static_cast<int64_t>(choice.machine->token_ids().size());
-    out.n_reasoning += choice.machine->n_reasoning_tokens();
-    out.n_calls += choice.machine->n_calls();
-    out.has_content = out.has_content || !choice.machine->content().empty();
-  }
-  return out;
+bool has_content(const std::vector<FinishedChoice>& choices) {
+  return std::any_of(choices.begin(), choices.end(), [](const FinishedChoice& choice) {
+    return !choice.machine->content().empty();
+  });
 }
 
 void measure_choice(Metrics& metrics, const FinishedChoice& choice, int64_t arrived_ns) {
@@ -128,7 +116,7 @@ int Service::answered_status(const Running& running, const ReplyOutcome& outcome
 }
 
 void Service::note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome) {
-  const Totals totals = totals_of(running.n_prompt, running.n_per_prompt, outcome.choices);
+  const ReplyCounts counts = counts_of(running.n_prompt, running.n_per_prompt, outcome.choices);
   // By its client, who is gone or has named it.
   const bool is_cancelled = outcome.is_gone || outcome.name == code_of(Refusal::RequestCancelled);
   for (const FinishedChoice& choice : outcome.choices) {
@@ -155,14 +143,14 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
     metrics_.add(Metric::kNonfinite, outcome.name == "engine.nonfinite" ? 1 : 0);
   }
   const bool is_empty = !outcome.is_error && !outcome.is_gone && outcome.name == "eos" &&
-                        !totals.has_content && totals.n_calls == 0;
+                        !has_content(outcome.choices) && n_calls_in(outcome.choices) == 0;
   metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
-  metrics_.add(Metric::kPromptTokens, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixQueried, static_cast<double>(totals.n_prompt));
-  metrics_.add(Metric::kPrefixHit, static_cast<double>(totals.n_cached),
-               label("tier", totals.is_from_disk ? "disk" : "ram"));
-  metrics_.add(Metric::kGenerationTokens, static_cast<double>(totals.n_reply));
-  metrics_.add(Metric::kEmittedTokens, static_cast<double>(totals.n_reply));
+  metrics_.add(Metric::kPromptTokens, static_cast<double>(counts.n_prompt));
+  metrics_.add(Metric::kPrefixQueried, static_cast<double>(counts.n_prompt));
+  metrics_.add(Metric::kPrefixHit, static_cast<double>(counts.n_cached),
+               label("tier", counts.is_from_disk ? "disk" : "ram"));
+  metrics_.add(Metric::kGenerationTokens, static_cast<double>(counts.n_reply));
+  metrics_.add(Metric::kEmittedTokens, static_cast<double>(counts.n_reply));
 
   if (!outcome.choices.empty()) {
     const EngineEvent& end = outcome.choices.front().end.finished;
@@ -170,7 +158,7 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
   }
   log_reply(running, outcome);
   record_reply(session_id, running, outcome);
-  limiter_.end(running.key_label, totals.n_prompt + totals.n_reply);
+  limiter_.end(running.key_label, counts.n_prompt + counts.n_reply);
   forget(session_id);
 }
 
@@ -196,7 +184,7 @@ void Service::record_reply(uint64_t session_id, const Running& running,
 
 // One line for each request that was admitted; those that were refused have theirs.
 void Service::log_reply(const Running& running, const ReplyOutcome& outcome) const {
-  const Totals totals = totals_of(running.n_prompt, running.n_per_prompt, outcome.choices);
+  const ReplyCounts counts = counts_of(running.n_prompt, running.n_per_prompt, outcome.choices);
   const EngineEvent end =
       outcome.choices.empty() ? EngineEvent() : outcome.choices.front().end.finished;
   const std::string digest =
@@ -210,12 +198,12 @@ void Service::log_reply(const Running& running, const ReplyOutcome& outcome) con
        {"status", fmt::to_string(answered_status(running, outcome))},
        {"refusal", outcome.is_error ? outcome.name : ""},
        {"finish_detail", outcome.name},
-       {"prompt_tokens", fmt::to_string(totals.n_prompt)},
-       {"cached_tokens", fmt::to_string(totals.n_cached)},
-       {"cached_from", std::string(cached_from(totals.n_cached, totals.is_from_disk))},
-       {"completion_tokens", fmt::to_string(totals.n_reply)},
-       {"reasoning_tokens", fmt::to_string(totals.n_reasoning)},
-       {"n_calls", fmt::to_string(totals.n_calls)},
+       {"prompt_tokens", fmt::to_string(counts.n_prompt)},
+       {"cached_tokens", fmt::to_string(counts.n_cached)},
+       {"cached_from", std::string(cached_from(counts.n_cached, counts.is_from_disk))},
+       {"completion_tokens", fmt::to_string(counts.n_reply)},
+       {"reasoning_tokens", fmt::to_string(counts.n_reasoning)},
+       {"n_calls", fmt::to_string(n_calls_in(outcome.choices))},
        {"n_images", "0"},  // a request with a picture that counts is refused
        {"queue_ms", fmt::to_string(ms_between(end.submitted_ns, end.started_ns))},
        {"prefill_ms", fmt::to_string(ms_between(end.started_ns, end.first_token_ns))},
