@@ -90,6 +90,8 @@ def test_refusals_of_the_command_line_have_their_own_status(program):
         (["serve", "x", "--port", "x"], "flag.value"),
         (["serve", "x", "--queue-size", "0"], "flag.value"),
         (["serve", "x", "--context", "300000"], "flag.value"),
+        (["bench", "x", "--context", "300000"], "flag.value"),
+        (["bench", "x", "--prompt-rows", "300000"], "flag.value"),
     ]:
         done = subprocess.run([program, *arguments], capture_output=True, text=True)
         assert done.returncode == 2, arguments
