@@ -262,7 +262,7 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
   model.kv_format = engine_options.kv == KvFormat::kInt8 ? "int8" : "bf16";
   model.snapshot_every = engine_options.snapshot_every;
   model.chunk_ms = engine_options.gap_ns_max / 1'000'000;
-  model.has_cache_folder = !engine_options.cache_folder.empty();
+  model.cache_folder = engine_options.cache_folder;
   if (model.drafter) steps.done("drafter", summary_of(*engine_options.drafter));
   engine_options.hardware = machine.hardware();
   model.kernels =

@@ -61,7 +61,10 @@ class BlockReader {
     ROOST_TRY(Fields block, Fields::open(value, pointer, notes_));
     ROOST_TRY(const std::string type, type_of(block));
     if (type == "tool_result" && role_ == Role::kUser) return read_result(block);
-    if (type == "tool_use" && role_ == Role::kAssistant) return read_call(block);
+    if (type == "tool_use" && role_ == Role::kAssistant) {
+      read_call(block);
+      return {};
+    }
     if (type == "thinking" && role_ == Role::kAssistant) {
       ROOST_TRY(const std::string thought, text_of(block, "thinking"));
       turn().reasoning += thought;
@@ -103,22 +106,19 @@ class BlockReader {
     return out_.back();
   }
 
-  Result<void> read_call(Fields& block) {
+  void read_call(Fields& block) {
     PastCall call;
-    ROOST_TRY(const std::optional<std::string> id, block.string("id", SIZE_MAX));
-    call.id = id.value_or("");
-    ROOST_TRY(call.name, text_of(block, "name"));
+    call.id = past_label(block.take("id"));
+    call.name = past_label(block.take("name"));
     call.arguments = past_arguments(block.take("input"));
     turn().calls.push_back(std::move(call));
     block.ignore_rest();
-    return {};
   }
 
   Result<void> read_result(Fields& block) {
     Message result;
     result.role = Role::kTool;
-    ROOST_TRY(const std::optional<std::string> id, block.string("tool_use_id", SIZE_MAX));
-    result.call_id = id.value_or("");
+    result.call_id = past_label(block.take("tool_use_id"));
     ROOST_TRY(const json::Value* blocks, blocks_of(block, "content", result.text));
     size_t idx = 0;
     for (const json::Value& one :

@@ -136,31 +136,34 @@ Result<void> read_reasoning(Fields& message, Message& out) {
   return {};
 }
 
-Result<PastCall> read_past_call(const json::Value& value, std::string pointer, ParseNotes& notes) {
-  ROOST_TRY(Fields call, Fields::open(value, std::move(pointer), notes));
+// Whatever a client's past holds is read: it cannot be mended any more.
+PastCall read_past_call(const json::Value& value, std::string pointer, ParseNotes& notes) {
   PastCall out;
-  ROOST_TRY(const std::optional<std::string> id, call.string("id", kNoLimit));
-  out.id = id.value_or("");
-  ROOST_TRY(const std::optional<std::string> type, call.string("type", limits::kLabelBytesMax));
-  const bool is_custom = type.value_or("function") == "custom";
+  Result<Fields> opened = Fields::open(value, std::move(pointer), notes);
+  if (!opened) {
+    out.arguments = past_arguments(&value);
+    return out;
+  }
+  Fields& call = *opened;
+  out.id = past_label(call.take("id"));
+  const bool is_custom = past_label(call.take("type")) == "custom";
   const std::string key = is_custom ? "custom" : "function";
-  ROOST_TRY(const json::Value* body, call.require(key));
-  ROOST_TRY(Fields fields, Fields::open(*body, call.pointer_of(key), notes));
-  ROOST_TRY(const json::Value* name, fields.require("name"));
-  if (!name->is_string())
-    return fields.refuse(Refusal::FieldType, "name",
-                         fmt::format("have {}, want a string", value_short(*name)));
-  out.name = name->as_string();
+  const json::Value* body = call.take(key);
+  std::optional<Fields> inner;
+  if (body != nullptr) {
+    if (const Result<Fields> inside = Fields::open(*body, call.pointer_of(key), notes); inside)
+      inner = *inside;
+  }
+  Fields& fields = inner ? *inner : call;  // what should be inside may stand one level higher
+  out.name = past_label(fields.take("name"));
   if (is_custom) {
-    ROOST_TRY(const std::optional<std::string> input, fields.string("input", kNoLimit));
     out.arguments = json::Value::object();
-    out.arguments.set("input", json::Value::string(input.value_or("")));
+    out.arguments.set("input", json::Value::string(past_label(fields.take("input"))));
   } else {
     out.arguments = past_arguments(fields.take("arguments"));
   }
   fields.ignore_rest();
-  call.ignore("index");
-  call.ignore_rest();
+  if (inner) call.ignore_rest();
   return out;
 }
 
@@ -170,8 +173,7 @@ Result<void> read_past_calls(Fields& message, Message& out) {
     size_t idx = 0;
     for (const json::Value& call : calls->items()) {
       const std::string pointer = fmt::format("{}/{}", message.pointer_of("tool_calls"), idx++);
-      ROOST_TRY(PastCall past, read_past_call(call, pointer, message.notes()));
-      out.calls.push_back(std::move(past));
+      out.calls.push_back(read_past_call(call, pointer, message.notes()));
     }
   }
   if (message.take("function_call") != nullptr)
@@ -204,8 +206,7 @@ Result<Message> read_message(const json::Value& value, std::string pointer, Pars
     ROOST_TRY_DO(read_reasoning(fields, out));
     ROOST_TRY_DO(read_past_calls(fields, out));
   } else if (out.role == Role::kTool) {
-    ROOST_TRY(const std::optional<std::string> id, fields.string("tool_call_id", kNoLimit));
-    out.call_id = id.value_or("");
+    out.call_id = past_label(fields.take("tool_call_id"));
   }
   fields.ignore_rest();
   return out;
@@ -213,9 +214,14 @@ Result<Message> read_message(const json::Value& value, std::string pointer, Pars
 
 }  // namespace
 
+std::string past_label(const json::Value* value) {
+  if (value == nullptr || value->is_null()) return "";
+  return value->is_string() ? value->as_string() : json::write(*value);
+}
+
 json::Value past_arguments(const json::Value* arguments) {
   json::Value out = json::Value::object();
-  if (arguments == nullptr) return out;
+  if (arguments == nullptr || arguments->is_null()) return out;
   json::Value parsed;
   std::string text;
   if (arguments->is_string()) {

@@ -35,6 +35,9 @@ Result<void> settle_pictures(Fields& body, std::vector<Message>& messages);
 // that holds the text, so that no client is stuck with a past that it cannot repair.
 json::Value past_arguments(const json::Value* arguments);
 
+// Name or id of a past call: a string as it is, anything else as it was spelled, "" for nothing.
+std::string past_label(const json::Value* value);
+
 // Reasoning written inline at the start of an assistant's text, up to </think>: moved out of text.
 std::string take_inline_reasoning(std::string& text);
 

@@ -180,8 +180,6 @@ TEST(OpenAiChat, messages_are_refused_by_their_place) {
       {R"([{"role":"system","content":[{"type":"image_url"}]}])", "request.unsupported_content",
        "messages[0].content[0]"},
       {R"([{"role":"user","role":"user","content":"x"}])", "json.duplicate_key", "messages[0]"},
-      {R"([{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}])",
-       "request.missing_field", "messages[0].tool_calls[0].function.name"},
   };
   for (const auto& c : cases) {
     const Parsed parsed = parse(fmt::format("{{\"messages\":{}}}", c.messages));
@@ -431,6 +429,32 @@ TEST(OpenAiChat, a_bad_call_of_the_past_is_never_refused) {
         arguments));
     ASSERT_TRUE(parsed.request) << arguments << to_string(parsed.request.error());
     EXPECT_EQ(json::write(parsed.request->messages[0].calls[0].arguments), want) << arguments;
+  }
+}
+
+TEST(OpenAiChat, a_call_of_the_past_without_its_members_is_read_as_far_as_it_goes) {
+  const std::tuple<const char*, const char*, const char*, const char*> cases[] = {
+      {R"({"function":{"arguments":"{\"a\":1}"}})", "", "", R"({"a":1})"},
+      {R"({"id":7,"function":{"name":["f"],"arguments":"x"}})", "7", R"(["f"])",
+       R"({"arguments":"x"})"},
+      {R"({"id":"c","name":"f","arguments":"{\"a\":1}"})", "c", "f", R"({"a":1})"},
+      {R"({"id":"c","function":"f"})", "c", "", "{}"},
+      {R"({"id":"c","type":"custom","custom":{"input":5}})", "c", "", R"({"input":"5"})"},
+      {R"({"id":"c","id":"d"})", "", "", R"({"id":"d"})"},
+      {R"("gone")", "", "", R"({"arguments":"gone"})"},
+      {"null", "", "", "{}"},
+  };
+  for (const auto& [call, id, name, arguments] : cases) {
+    const Parsed parsed = parse(
+        fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{}]}},)"
+                    R"({{"role":"tool","tool_call_id":7,"content":"r"}}]}})",
+                    call));
+    ASSERT_TRUE(parsed.request) << call << to_string(parsed.request.error());
+    const PastCall& past = parsed.request->messages[0].calls.at(0);
+    EXPECT_EQ(past.id, id) << call;
+    EXPECT_EQ(past.name, name) << call;
+    EXPECT_EQ(json::write(past.arguments), arguments) << call;
+    EXPECT_EQ(parsed.request->messages[1].call_id, "7");
   }
 }
 

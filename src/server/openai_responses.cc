@@ -44,7 +44,10 @@ class ItemReader {
     const std::string type = given.value_or("message");
     for (const char* key : {"id", "status"}) item.take(key);
     if (type == "message") return read_message(item);
-    if (type == "function_call" || type == "custom_tool_call") return read_call(item, type);
+    if (type == "function_call" || type == "custom_tool_call") {
+      read_call(item, type);
+      return {};
+    }
     if (type == "function_call_output" || type == "custom_tool_call_output")
       return read_output(item);
     if (type == "reasoning") return read_reasoning(item);
@@ -112,30 +115,26 @@ class ItemReader {
     return {};
   }
 
-  Result<void> read_call(Fields& item, const std::string& type) {
+  void read_call(Fields& item, const std::string& type) {
     PastCall call;
-    ROOST_TRY(const std::optional<std::string> id, item.string("call_id", SIZE_MAX));
-    call.id = id.value_or("");
-    ROOST_TRY(call.name, string_member(item, "name"));
-    ROOST_TRY(const std::optional<std::string> name_space, item.string("namespace", SIZE_MAX));
-    if (name_space && !name_space->empty()) call.name = *name_space + "__" + call.name;
+    call.id = past_label(item.take("call_id"));
+    call.name = past_label(item.take("name"));
+    const std::string name_space = past_label(item.take("namespace"));
+    if (!name_space.empty()) call.name = name_space + "__" + call.name;
     if (type == "custom_tool_call") {
-      ROOST_TRY(const std::optional<std::string> input, item.string("input", SIZE_MAX));
       call.arguments = json::Value::object();
-      call.arguments.set("input", json::Value::string(input.value_or("")));
+      call.arguments.set("input", json::Value::string(past_label(item.take("input"))));
     } else {
       call.arguments = past_arguments(item.take("arguments"));
     }
     item.ignore_rest();
     assistant().calls.push_back(std::move(call));
-    return {};
   }
 
   Result<void> read_output(Fields& item) {
     Message result;
     result.role = Role::kTool;
-    ROOST_TRY(const std::optional<std::string> id, item.string("call_id", SIZE_MAX));
-    result.call_id = id.value_or("");
+    result.call_id = past_label(item.take("call_id"));
     ROOST_TRY_DO(read_parts(item, "output", result));
     item.ignore_rest();
     out_.push_back(std::move(result));

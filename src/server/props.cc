@@ -87,7 +87,7 @@ json::Value props_of(const ServedModel& model, const PropsOptions& options) {
 
   json::Value features = json::Value::object();
   features.set("tls", json::Value::boolean(options.is_tls));
-  features.set("disk_cache", json::Value::boolean(model.has_cache_folder));
+  features.set("disk_cache", json::Value::boolean(!model.cache_folder.empty()));
   features.set("log_content", json::Value::boolean(options.logs_content));
   for (const char* name : {"vision", "video", "image_urls"})
     features.set(name, json::Value::boolean(false));

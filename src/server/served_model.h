@@ -49,7 +49,7 @@ struct ServedModel {
   std::string kv_format = "bf16";              // of K/V pages
   std::map<std::string, std::string> kernels;  // by kind of matrix
   int64_t snapshot_every = 0, chunk_ms = 0;
-  bool has_cache_folder = false;
+  std::string cache_folder;  // of what outlasts the process; empty: nothing does
   int64_t context_train = 0, n_parameters = 0, n_bytes = 0;
   int64_t created = 0;                 // Unix seconds of the start
   std::vector<int32_t> canary_tokens;  // of the canary at start

@@ -13,16 +13,18 @@ FLAGS = ["--context", "4096", "--streams", "2", "--no-drafts", "--cache-write", 
 SYSTEM = "You are a careful assistant. " + "Remember every number that you are told. " * 60
 
 
-def ask(server, question, **extra):
-    body = {
-        "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}],
-        "temperature": 0, "max_tokens": 8, "enable_thinking": False, **extra,
-    }
+def post(server, messages, **fields):
+    body = {"messages": messages, "temperature": 0, "enable_thinking": False, **fields}
     request = urllib.request.Request(
         server.url + "/v1/chat/completions", json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    reply = json.load(urllib.request.urlopen(request, timeout=60))
+    return json.load(urllib.request.urlopen(request, timeout=60))
+
+
+def ask(server, question):
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+    reply = post(server, messages, max_tokens=8)
     return reply["roost"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
@@ -44,6 +46,29 @@ def test_a_restart_goes_on_from_files(program, tmp_path):
     ram, n_cached_again = ask(second, "What is 2 plus 2?")
     assert ram["cached_from"] == "ram" and n_cached_again == n_cached
     assert second.stop() == 0
+
+
+def test_a_restart_keeps_the_tokens_of_replies(program, tmp_path):
+    flags = [*FLAGS, "--cache-dir", str(tmp_path)]
+    day = {"type": "object", "properties": {"day": {"enum": ["mon", "tue"]}}, "required": ["day"]}
+    fields = {"tools": [{"type": "function", "function": {"name": "book", "parameters": day}}],
+              "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 100}
+    question = [{"role": "user", "content": "Book a table."}]
+    first = Server(program, *flags)
+    called = post(first, question, **fields)["choices"][0]["message"]
+    later = [*question, called,
+             {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "booked"}]
+    told = [post(first, later, **fields)]
+    assert first.stop() == 0
+    for is_kept in (True, False):
+        if not is_kept:
+            (tmp_path / "replies").unlink()
+        server = Server(program, *flags)
+        told.append(post(server, later, **fields))
+        assert server.stop() == 0
+    before, kept, gone = [reply["roost"]["replayed_tokens"] for reply in told]
+    assert before == kept > 0 and gone == 0
+    assert told[0]["roost"]["token_sha256"] == told[1]["roost"]["token_sha256"]
 
 
 def test_a_kill_during_writes_loses_no_answer(program, tmp_path):
