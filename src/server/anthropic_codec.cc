@@ -1,4 +1,5 @@
 // Replies in the Messages dialect (docs/SERVER.md, Messages).
+#include <optional>
 #include <utility>
 
 #include "base/hash.h"
@@ -40,6 +41,7 @@ class AnthropicCodec final : public ReplyCodec {
     message.set("stop_reason", json::Value());
     message.set("stop_sequence", json::Value());
     message.set("usage", usage(0));
+    if (fields_.return_token_ids) message.set("prompt_token_ids", ids_value(head_.prompts[0]));
     json::Value event = typed("message_start");
     event.set("message", std::move(message));
     return print(event) + print(typed("ping"));
@@ -52,6 +54,7 @@ class AnthropicCodec final : public ReplyCodec {
   }
 
   std::string piece_events(size_t, const ReplyPiece& piece, const ReplyMachine& machine) override {
+    if (fields_.return_token_ids) queue_.add(piece.tokens);
     std::string out;
     for (const ReplyEvent& event : piece.events) {
       const bool is_thought = event.kind == ReplyEvent::Kind::kReasoning;
@@ -66,7 +69,8 @@ class AnthropicCodec final : public ReplyCodec {
         if (is_thought && !fields_.include_reasoning) continue;
         json::Value delta = typed(is_thought ? "thinking_delta" : "text_delta");
         delta.set(is_thought ? "thinking" : "text", json::Value::string(event.text));
-        out += delta_event(std::move(delta));
+        out += delta_event(std::move(delta),
+                           is_thought ? TokenKind::kReasoning : TokenKind::kContent);
       } else if (event.kind == ReplyEvent::Kind::kCallStart) {
         json::Value block = call_block(machine.call(event.call_idx));
         block.set("input", json::Value::object());
@@ -75,7 +79,7 @@ class AnthropicCodec final : public ReplyCodec {
       } else if (event.kind == ReplyEvent::Kind::kCallArguments) {
         json::Value delta = typed("input_json_delta");
         delta.set("partial_json", json::Value::string(event.text));
-        out += delta_event(std::move(delta));
+        out += delta_event(std::move(delta), TokenKind::kCall);
       } else {
         out += close_block();
       }
@@ -94,6 +98,7 @@ class AnthropicCodec final : public ReplyCodec {
     json::Value event = typed("message_delta");
     event.set("delta", std::move(delta));
     event.set("usage", usage(static_cast<int64_t>(choice.machine->token_ids().size())));
+    if (fields_.return_token_ids) event.set("token_ids", ids_value(queue_.take_all()));
     set_extras(event, choices);
     return print(event) + print(typed("message_stop"));
   }
@@ -126,6 +131,10 @@ class AnthropicCodec final : public ReplyCodec {
     out.set("stop_reason", json::Value::string(stop_reason(choice)));
     out.set("stop_sequence", stop_sequence(choice));
     out.set("usage", usage(static_cast<int64_t>(choice.machine->token_ids().size())));
+    if (fields_.return_token_ids) {
+      out.set("prompt_token_ids", ids_value(head_.prompts[0]));
+      out.set("token_ids", ids_value(choice.machine->token_ids()));
+    }
     set_extras(out, choices);
     return json::write(out);
   }
@@ -203,10 +212,12 @@ class AnthropicCodec final : public ReplyCodec {
     return print(event);
   }
 
-  std::string delta_event(json::Value delta) const {
+  // kind: of the tokens that the event tells of; of none without it.
+  std::string delta_event(json::Value delta, std::optional<TokenKind> kind) {
     json::Value event = typed("content_block_delta");
     event.set("index", json::Value::integer(n_blocks_));
     event.set("delta", std::move(delta));
+    if (fields_.return_token_ids && kind) event.set("token_ids", ids_value(queue_.take(*kind)));
     add_running_timings(event);
     return print(event);
   }
@@ -217,7 +228,7 @@ class AnthropicCodec final : public ReplyCodec {
     if (open_ == Open::kThinking) {
       json::Value delta = typed("signature_delta");
       delta.set("signature", json::Value::string(signature_of(thought_)));
-      out += delta_event(std::move(delta));
+      out += delta_event(std::move(delta), std::nullopt);
       thought_.clear();
     }
     json::Value event = typed("content_block_stop");
@@ -232,6 +243,7 @@ class AnthropicCodec final : public ReplyCodec {
   Open open_ = Open::kNone;
   int64_t n_blocks_ = 0;
   std::string thought_;  // of the open block
+  TokenQueue queue_;
 };
 
 }  // namespace

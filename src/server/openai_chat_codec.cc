@@ -159,14 +159,8 @@ class OpenAiChatCodec final : public ReplyCodec {
   // Ids and probabilities of the tokens that an event tells; the lists add up to those of the whole
   // reply also where they are empty.
   void set_tokens(json::Value& choice, const std::vector<ReplyToken>& tokens) const {
-    if (fields_.return_token_ids) choice.set("token_ids", ids_of(tokens));
+    if (fields_.return_token_ids) choice.set("token_ids", ids_value(tokens));
     if (fields_.n_logprobs) choice.set("logprobs", logprobs_of(tokens));
-  }
-
-  static json::Value ids_of(const std::vector<ReplyToken>& tokens) {
-    json::Value out = json::Value::array();
-    for (const ReplyToken& token : tokens) out.push(json::Value::integer(token.id));
-    return out;
   }
 
   json::Value logprobs_of(const std::vector<ReplyToken>& tokens) const {

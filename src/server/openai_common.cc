@@ -126,16 +126,4 @@ json::Value logprob_entry(const Tokenizer& tokenizer, const ReplyToken& token) {
   return out;
 }
 
-std::vector<ReplyToken> TokenQueue::take(TokenKind kind) {
-  const auto last = std::find_if(tokens_.rbegin(), tokens_.rend(),
-                                 [&](const ReplyToken& token) { return token.kind == kind; });
-  std::vector<ReplyToken> out(tokens_.begin(), last.base());
-  tokens_.erase(tokens_.begin(), last.base());
-  return out;
-}
-
-std::vector<ReplyToken> TokenQueue::take_all() {
-  return std::exchange(tokens_, {});
-}
-
 }  // namespace roost

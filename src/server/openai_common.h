@@ -42,18 +42,4 @@ double printed_logprob(double logprob);  // -inf as -9999
 // The text of a token; U+FFFD where it is half a character.
 std::string token_text(const Tokenizer& tokenizer, int32_t id);
 
-// Tokens of one choice that no event has told yet. An event of a kind takes those up to the last of
-// its kind, so that the ids stay in order; the end takes the rest.
-class TokenQueue {
- public:
-  void add(std::span<const ReplyToken> tokens) {
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  }
-  std::vector<ReplyToken> take(TokenKind kind);
-  std::vector<ReplyToken> take_all();
-
- private:
-  std::vector<ReplyToken> tokens_;
-};
-
 }  // namespace roost

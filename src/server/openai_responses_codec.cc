@@ -32,7 +32,8 @@ class OpenAiResponsesCodec final : public ReplyCodec {
       : head_(std::move(head)), request_(request), options_(std::move(options)) {}
 
   std::string first_events(int64_t) override {
-    const json::Value response = response_object("in_progress", json::Value::array());
+    json::Value response = response_object("in_progress", json::Value::array());
+    if (fields().return_token_ids) response.set("prompt_token_ids", ids_value(head_.prompts[0]));
     // One by one: the events are numbered as they are printed.
     std::string out = print_response("response.created", response);
     out += print_response("response.in_progress", response);
@@ -47,12 +48,12 @@ class OpenAiResponsesCodec final : public ReplyCodec {
   }
 
   std::string piece_events(size_t, const ReplyPiece& piece, const ReplyMachine& machine) override {
-    queue_.add(piece.tokens);
+    if (tells_tokens()) queue_.add(piece.tokens);
     std::string out;
     for (const ReplyEvent& event : piece.events) {
       switch (event.kind) {
         case ReplyEvent::Kind::kReasoning:
-          if (!request_.chat.generation.include_reasoning) break;
+          if (!fields().include_reasoning) break;
           if (open_.kind != Open::kReasoning) {
             out += close_item(true);
             out += open_reasoning();
@@ -87,8 +88,10 @@ class OpenAiResponsesCodec final : public ReplyCodec {
 
   std::string last_events(const std::vector<FinishedChoice>& choices) override {
     const bool is_cut = is_length(choices.front().end.cause);
-    const json::Value response = finished_object(std::move(output_), choices);
-    return print_response(is_cut ? "response.incomplete" : "response.completed", response);
+    json::Value event = typed(is_cut ? "response.incomplete" : "response.completed");
+    event.set("response", finished_object(std::move(output_), choices));
+    if (fields().return_token_ids) event.set("token_ids", ids_value(queue_.take_all()));
+    return print(std::move(event));
   }
 
   std::string error_event(const Error& error) override {
@@ -111,18 +114,18 @@ class OpenAiResponsesCodec final : public ReplyCodec {
   std::string whole(const std::vector<FinishedChoice>& choices) override {
     const ReplyMachine& machine = *choices.front().machine;
     const bool is_cut = is_length(choices.front().end.cause);
-    queue_.add(machine.tokens());
+    if (tells_tokens()) queue_.add(machine.tokens());
     json::Value output = json::Value::array();
     const std::vector<ReplyItem>& items = machine.items();
     for (size_t i = 0; i < items.size(); ++i) {
       const ReplyItem& item = items[i];
       Item one;
       if (item.kind == ReplyItem::Kind::kReasoning) {
-        if (!request_.chat.generation.include_reasoning) continue;
+        if (!fields().include_reasoning) continue;
         one = {Open::kReasoning, options_.new_id("rs_")};
       } else if (item.kind == ReplyItem::Kind::kContent) {
         one = {Open::kMessage, options_.new_id("msg_")};
-        one.logprobs = take_logprobs();
+        one.logprobs = logprobs_of(queue_.take(TokenKind::kContent));
       } else {
         one = {Open::kCall, options_.new_id(item.is_free_text ? "ctc_" : "fc_")};
         one.call = item;
@@ -182,6 +185,10 @@ class OpenAiResponsesCodec final : public ReplyCodec {
     usage.set("output_tokens_details", std::move(reply));
     usage.set("total_tokens", json::Value::integer(counts.n_prompt + counts.n_reply));
     out.set("usage", std::move(usage));
+    if (fields().return_token_ids) {
+      out.set("prompt_token_ids", ids_value(head_.prompts[0]));
+      out.set("token_ids", ids_value(choices.front().machine->token_ids()));
+    }
     out.set("timings", timings_of(head_, choices));
     out.set("roost", extras_of(head_, choices));
     if (request_.is_stored && options_.on_complete) options_.on_complete(out);
@@ -237,13 +244,16 @@ class OpenAiResponsesCodec final : public ReplyCodec {
   }
 
   // Those of the message; of other parts of the reply there is no place for them.
-  json::Value take_logprobs() {
+  json::Value logprobs_of(const std::vector<ReplyToken>& tokens) const {
     json::Value out = json::Value::array();
-    if (!request_.chat.generation.n_logprobs) return out;
-    for (const ReplyToken& token : queue_.take(TokenKind::kContent))
+    if (!fields().n_logprobs) return out;
+    for (const ReplyToken& token : tokens)
       if (token.kind == TokenKind::kContent) out.push(logprob_entry(*head_.tokenizer, token));
     return out;
   }
+
+  const GenerationFields& fields() const { return request_.chat.generation; }
+  bool tells_tokens() const { return fields().return_token_ids || fields().n_logprobs; }
 
   // ---- Events -------------------------------------------------------------------------------
 
@@ -331,8 +341,13 @@ class OpenAiResponsesCodec final : public ReplyCodec {
     json::Value event =
         open_.kind == Open::kCall ? item_event(stem() + ".delta") : part_event(stem() + ".delta");
     event.set("delta", json::Value::string(text));
+    const std::vector<ReplyToken> tokens =
+        queue_.take(open_.kind == Open::kReasoning ? TokenKind::kReasoning
+                    : open_.kind == Open::kMessage ? TokenKind::kContent
+                                                   : TokenKind::kCall);
+    if (fields().return_token_ids) event.set("token_ids", ids_value(tokens));
     if (open_.kind == Open::kMessage) {
-      json::Value logprobs = take_logprobs();
+      json::Value logprobs = logprobs_of(tokens);
       for (const json::Value& one : logprobs.items()) open_.logprobs.push(one);
       event.set("logprobs", std::move(logprobs));
     }

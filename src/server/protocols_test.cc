@@ -481,6 +481,42 @@ TEST_F(Protocols, logprobs_tell_every_kept_token_once) {
   EXPECT_EQ(told.find("top_logprobs")->items()[0].members().size(), 2u);
 }
 
+TEST_F(Protocols, ids_of_tokens_are_told_in_every_dialect_and_add_up_in_streams) {
+  serve(says(kReply));
+  const std::vector<int32_t> want = fledgling_tokenizer().encode(kReply);
+  const auto ids_of = [](const json::Value* ids) {
+    std::vector<int32_t> out;
+    if (ids == nullptr) return out;
+    for (const json::Value& id : ids->items()) out.push_back(static_cast<int32_t>(*id.as_int64()));
+    return out;
+  };
+  const std::pair<Dialect, const char*> dialects[] = {{Dialect::kMessages, "/v1/messages"},
+                                                      {Dialect::kResponses, "/v1/responses"}};
+  for (const auto& [dialect, path] : dialects) {
+    const std::string members = R"("return_token_ids":true,"enable_thinking":true,"tools":[)" +
+                                tool_of(dialect, "get_weather", kTool) + "]";
+    const json::Value whole = answer_of(post(path, body_of(dialect, members)));
+    EXPECT_EQ(ids_of(whole.find("token_ids")), want) << path;
+    EXPECT_EQ(ids_of(whole.find("prompt_token_ids")), fake_.engine->last_request().prompt);
+
+    const auto stream = post(path, body_of(dialect, members + R"(,"stream":true)"));
+    stream->wait();
+    std::vector<int32_t> told, prompt;
+    size_t n_events = 0;
+    for (const json::Value& event : stream_events(stream->bytes())) {
+      const std::vector<int32_t> ids = ids_of(event.find("token_ids"));
+      told.insert(told.end(), ids.begin(), ids.end());
+      n_events += !ids.empty();
+      const json::Value* first = event.find("message");
+      if (first == nullptr) first = event.find("response");
+      if (first != nullptr && prompt.empty()) prompt = ids_of(first->find("prompt_token_ids"));
+    }
+    EXPECT_EQ(told, want) << path;
+    EXPECT_GT(n_events, 3u);  // as they are drawn, not all at the end
+    EXPECT_EQ(prompt, fake_.engine->last_request().prompt);
+  }
+}
+
 TEST_F(Protocols, echoed_prompts_tell_their_logprobs) {
   serve(says(" and"));
   const auto n_reply = fledgling_tokenizer().encode(" and").size();

@@ -81,6 +81,23 @@ json::Value ids_value(const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) out.push(json::Value::integer(id));
   return out;
 }
+json::Value ids_value(const std::vector<ReplyToken>& tokens) {
+  json::Value out = json::Value::array();
+  for (const ReplyToken& token : tokens) out.push(json::Value::integer(token.id));
+  return out;
+}
+
+std::vector<ReplyToken> TokenQueue::take(TokenKind kind) {
+  const auto last = std::find_if(tokens_.rbegin(), tokens_.rend(),
+                                 [&](const ReplyToken& token) { return token.kind == kind; });
+  std::vector<ReplyToken> out(tokens_.begin(), last.base());
+  tokens_.erase(tokens_.begin(), last.base());
+  return out;
+}
+
+std::vector<ReplyToken> TokenQueue::take_all() {
+  return std::exchange(tokens_, {});
+}
 
 ReplyCounts counts_of(int64_t n_prompt, size_t n_per_prompt,
                       const std::vector<FinishedChoice>& choices) {

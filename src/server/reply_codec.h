@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,5 +119,20 @@ json::Value progress_of(const EngineEvent& event, int64_t now_ns);
 json::Value extras_of(const ReplyHead& head, const std::vector<FinishedChoice>& choices);
 
 json::Value ids_value(const std::vector<int32_t>& ids);
+json::Value ids_value(const std::vector<ReplyToken>& tokens);
+
+// Tokens of one choice that no event has told yet. An event of a kind takes those up to the last of
+// its kind, so that the ids stay in order; the end takes the rest.
+class TokenQueue {
+ public:
+  void add(std::span<const ReplyToken> tokens) {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+  std::vector<ReplyToken> take(TokenKind kind);
+  std::vector<ReplyToken> take_all();
+
+ private:
+  std::vector<ReplyToken> tokens_;
+};
 
 }  // namespace roost

@@ -68,6 +68,10 @@ def sum_of_chunks(events, inner, kind):
     return {**out, "object": kind, "choices": [choice]}
 
 
+def ids_of(events):
+    return [token for event in events for token in event.get("token_ids", [])]
+
+
 def sum_of_response(events):
     """The items as their own events tell them; the rest from the last one."""
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -90,7 +94,7 @@ def sum_of_response(events):
                 if part["type"] != "output_text":
                     del part["logprobs"]
             assert comparable(event["item"]) == comparable(output[-1])
-    return {**events[-1]["response"], "output": output}
+    return {**events[-1]["response"], "output": output, "token_ids": ids_of(events)}
 
 
 def sum_of_message(events):
@@ -111,7 +115,7 @@ def sum_of_message(events):
             out.update(event["delta"])
             out["usage"].update(event["usage"])
             out.update({key: event[key] for key in ("timings", "roost")})
-    return {**out, "content": blocks}
+    return {**out, "content": blocks, "token_ids": ids_of(events)}
 
 
 SUMS = {"chat": lambda events: sum_of_chunks(events, "delta", "chat.completion"),
