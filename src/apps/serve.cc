@@ -125,6 +125,7 @@ Result<ServiceOptions> service_options_of(const Flags& flags) {
   out.body_bytes_max = body_bytes_max(flags);
   out.connections_max = static_cast<size_t>(flags.max_connections);
   out.has_open_metrics = flags.metrics_open;
+  out.keys_share_cache = flags.cache_share_keys;
   out.has_vllm_metrics = flags.metrics_compat == "vllm";
   out.stored_replies_max = static_cast<size_t>(flags.responses_store);
   out.is_tls = !flags.tls_cert.empty();

@@ -56,13 +56,12 @@ struct EngineRequest {
   // State is kept behind each of these tokens of the reply too, the first few of them: whoever
   // reads it may end it there, by a cancel. -1: none.
   int32_t place_token = -1;
-  bool tells_progress = false;  // kProgress behind every chunk of the prompt
 };
 
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 
-// What happens to a request, in order: kStarted when its first row runs, kPrompt and kProgress
-// behind every chunk of its prompt if that was asked for, kTokens any number of times, then exactly
+// What happens to a request, in order: kStarted when its first row runs, kProgress behind every
+// chunk of its prompt, with kPrompt in front of it where its logprobs were asked for, kTokens any number of times, then exactly
 // one kFinished.
 struct EngineEvent {
   enum class Kind { kStarted, kPrompt, kProgress, kTokens, kFinished };

@@ -248,7 +248,7 @@ void EngineCore::tell_prompts() {
       std::swap(s.event.logprobs, s.told);
       s.told.clear();
     }
-    if (!s.request.tells_progress || s.n_generated() > 0) continue;
+    if (s.n_generated() > 0) continue;
     s.event.kind = EngineEvent::Kind::kProgress;
     s.event.n_prompt_done = s.n_computed;
     s.sink(s.event);

@@ -114,6 +114,31 @@ class OpenAiResponsesCodec final : public ReplyCodec {
   std::string whole(const std::vector<FinishedChoice>& choices) override {
     const ReplyMachine& machine = *choices.front().machine;
     const bool is_cut = is_length(choices.front().end.cause);
+    json::Value output = items_of(machine, is_cut);
+    return json::write(finished_object(std::move(output), choices));
+  }
+
+  json::Value cancelled(const ReplyMachine& machine) override {
+    const bool is_stream = n_events_ > 0;  // its items have ids that the client knows
+    json::Value output = is_stream ? output_ : items_of(machine, true);
+    if (is_stream && open_.kind != Open::kNone) output.push(item_object(open_, "incomplete"));
+    return response_object("cancelled", std::move(output));
+  }
+
+ private:
+  enum class Open { kNone, kReasoning, kMessage, kCall };
+  struct Item {
+    Open kind = Open::kNone;
+    std::string id;
+    std::string text;  // so far
+    ReplyItem call;    // kCall
+    json::Value logprobs = json::Value::array();
+  };
+
+  // ---- Objects ------------------------------------------------------------------------------
+
+  // Of a reply that was not streamed. is_cut: the last one is not complete.
+  json::Value items_of(const ReplyMachine& machine, bool is_cut) {
     if (tells_tokens()) queue_.add(machine.tokens());
     json::Value output = json::Value::array();
     const std::vector<ReplyItem>& items = machine.items();
@@ -133,20 +158,8 @@ class OpenAiResponsesCodec final : public ReplyCodec {
       one.text = item.text;
       output.push(item_object(one, is_cut && i + 1 == items.size() ? "incomplete" : "completed"));
     }
-    return json::write(finished_object(std::move(output), choices));
+    return output;
   }
-
- private:
-  enum class Open { kNone, kReasoning, kMessage, kCall };
-  struct Item {
-    Open kind = Open::kNone;
-    std::string id;
-    std::string text;  // so far
-    ReplyItem call;    // kCall
-    json::Value logprobs = json::Value::array();
-  };
-
-  // ---- Objects ------------------------------------------------------------------------------
 
   json::Value response_object(const char* status, json::Value output) const {
     json::Value out = json::Value::object();

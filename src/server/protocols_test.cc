@@ -268,6 +268,52 @@ TEST_F(Protocols, responses_are_kept_for_their_owner) {
             "request.unknown_response");
 }
 
+TEST_F(Protocols, a_response_that_is_cancelled_is_told_as_far_as_it_was) {
+  FakeEngineOptions options = says("so much to say ");
+  options.is_endless = true;
+  options.context_max = 1 << 20;
+  serve(std::move(options));
+  for (const bool is_stream : {true, false}) {
+    const auto running =
+        post("/v1/responses",
+             body_of(Dialect::kResponses, std::string(R"("enable_thinking":false,"stream":)") +
+                                              (is_stream ? "true" : "false")));
+    json::Value live;
+    do {
+      live = answer_of(get("/requests")).find("requests")->items().at(0);
+    } while (told::count_at(&live, "completion_tokens") < 4);
+    EXPECT_EQ(told::count_at(&live, "prompt_tokens_done"), told::count_at(&live, "prompt_tokens"));
+    const std::string id = told::text_at(live, "reply_id");
+    const json::Value told_of = answer_of(post("/v1/responses/" + id + "/cancel", "{}"));
+    EXPECT_EQ(told::text_at(told_of, "id"), id);
+    EXPECT_EQ(told::text_at(told_of, "object"), "response");
+    EXPECT_EQ(told::text_at(told_of, "status"), "cancelled");
+    EXPECT_EQ(told::text_at(told_of, "model"), "fledgling");
+    ASSERT_EQ(told_of.find("output")->items().size(), 1u);
+    const json::Value& item = told_of.find("output")->items()[0];
+    EXPECT_EQ(told::text_at(item, "status"), "incomplete");
+    EXPECT_TRUE(
+        told::text_at(item.find("content")->items().at(0), "text").starts_with("so much to say"));
+    running->wait();
+    EXPECT_EQ(is_stream, running->bytes().find(told::text_at(item, "id")) != std::string::npos);
+  }
+  EXPECT_EQ(refusal_of(post("/v1/responses/other/cancel", "{}")), "request.unknown_response");
+}
+
+TEST_F(Protocols, prompts_that_ask_for_no_cache_are_not_counted_as_asked_of_it) {
+  serve(says("so"));
+  const auto asked = [&] {
+    const std::string page = get("/metrics")->wait().body;
+    const std::string name = "\nroost_prefix_queried_tokens_total{model_name=\"fledgling\"} ";
+    return std::stoi(page.substr(page.find(name) + name.size()));
+  };
+  post("/v1/chat/completions", body_of(Dialect::kChat))->wait();
+  const int before = asked();
+  EXPECT_GT(before, 0);
+  post("/v1/chat/completions", body_of(Dialect::kChat, R"("cache_prompt":false)"))->wait();
+  EXPECT_EQ(asked(), before);
+}
+
 TEST_F(Protocols, tools_of_a_namespace_come_back_under_their_own_names) {
   serve(
       says("<tool_call>\n<function=mail__send>\n<parameter=to>\nme\n</parameter>\n</function>\n"

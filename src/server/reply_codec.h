@@ -79,6 +79,8 @@ class ReplyCodec {
   virtual std::string last_events(const std::vector<FinishedChoice>& choices) = 0;
   virtual std::string error_event(const Error& error) = 0;  // after the first byte
   virtual std::string whole(const std::vector<FinishedChoice>& choices) = 0;
+  // The object of a reply that is cancelled, as far as it is; null: the dialect has none.
+  virtual json::Value cancelled(const ReplyMachine&) { return {}; }
 
   // From here on every event of a piece has this member `timings`.
   void set_running_timings(json::Value timings) { running_timings_ = std::move(timings); }

@@ -72,6 +72,10 @@ void ReplySession::cancel(Error why) {
   cancel_engine();
 }
 
+json::Value ReplySession::cancelled_object() const {
+  return setup_.codec->cancelled(choices_.front().machine);
+}
+
 void ReplySession::begin_events(int64_t n_cached) {
   if (!setup_.is_stream || std::exchange(has_begun_, true)) return;
   setup_.exchange->write(setup_.codec->first_events(n_cached));
@@ -104,6 +108,10 @@ void ReplySession::tell_prompt(Choice& choice, size_t idx, const EngineEvent& ev
 }
 
 void ReplySession::tell_progress(size_t idx, const EngineEvent& event) {
+  if (idx % setup_.n_per_prompt != 0) return;
+  Choice& choice = choices_[idx];
+  n_prompt_done_ += event.n_prompt_done - choice.n_prompt_done;
+  choice.n_prompt_done = event.n_prompt_done;
   const int64_t now = setup_.clock->now_ns();
   chunk_ends_ns_.push_back(now);
   if (!setup_.tells_progress || (last_progress_ns_ && now < *last_progress_ns_ + kProgressNs))

@@ -53,7 +53,8 @@ struct ReplySetup {
   std::function<void(const FinishedChoice&)> on_choice;
   // Called with every round but a choice's first: seconds since the one before, and its tokens.
   std::function<void(double seconds, size_t n_tokens)> on_round;  // may be empty
-  bool tells_progress = false;       // of the prompt, as its chunks are done
+  size_t n_per_prompt = 1;           // choices; the first one tells how far the prompt is
+  bool tells_progress = false;       // to the client, as chunks of the prompt are done
   bool has_running_timings = false;  // every event of a piece tells them
   const Clock* clock = nullptr;
 };
@@ -67,10 +68,13 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   // the exchange untouched and no choice behind.
   Result<void> start();
   void cancel(Error why);  // ends the reply with this error
+  // The reply as far as it is, cancelled; null where the dialect's replies are not asked for by id.
+  json::Value cancelled_object() const;
 
   // Any thread.
   ReplyPhase phase() const { return phase_; }
   int64_t n_kept() const { return n_kept_; }
+  int64_t n_prompt_done() const { return n_prompt_done_; }  // of all prompts, cached ones included
   int64_t first_token_ns() const { return first_token_ns_; }  // 0: none yet
 
  private:
@@ -82,7 +86,7 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
           is_bound(setup.is_bound),
           tells_prompt(setup.work.tells_prompt) {}
     ReplyMachine machine;
-    int64_t n_prompt;
+    int64_t n_prompt, n_prompt_done = 0;
     bool is_max_tokens_clamped, is_bound;
     std::optional<Engine::RequestId> engine_id;
     std::optional<ReplyEnd> end;
@@ -119,7 +123,7 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   std::vector<int64_t> chunk_ends_ns_;
   bool awaits_room_ = false;  // the exchange will tell when it has sent everything
   std::atomic<ReplyPhase> phase_ = ReplyPhase::kQueue;
-  std::atomic<int64_t> n_kept_ = 0, first_token_ns_ = 0;
+  std::atomic<int64_t> n_kept_ = 0, n_prompt_done_ = 0, first_token_ns_ = 0;
   std::atomic<int> n_posted_ = 0;         // events on their way to the executor
   std::atomic<bool> is_overrun_ = false;  // some were dropped: the reply cannot end well
 };

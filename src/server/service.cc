@@ -351,6 +351,7 @@ Result<void> Service::check_key(Call& call) const {
       (path == "/metrics" && options_.has_open_metrics) || call.request.method == "OPTIONS";
   if (is_open) return {};
   ROOST_TRY(call.caller, options_.keys->find(key_of(call.request)));
+  if (!options_.keys_share_cache) call.cache_owner = call.caller.label;
   return {};
 }
 

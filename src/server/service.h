@@ -35,6 +35,7 @@ struct ServiceOptions {
   size_t body_bytes_max = limits::kBodyBytesMax, connections_max = limits::kConnectionsMax;
   std::shared_ptr<KeyRing> keys;  // null: everybody may call
   bool has_open_metrics = false;  // /metrics needs no key
+  bool keys_share_cache = false;  // prefixes and past replies of one key serve the others too
   bool has_vllm_metrics = true;
   bool is_tls = false;  // pages of the own origin come over https
   std::map<std::string, KeyLimits> key_limits;
@@ -76,7 +77,7 @@ class Service {
     std::string ignored;  // names of fields, for the log
     uint64_t seed = 0;
     const char* dialect = "";
-    bool is_stream = false, may_draft = false;
+    bool is_stream = false, uses_cache = false, may_draft = false;
     int32_t priority = 0;
     size_t n_per_prompt = 1;  // choices
     int64_t n_prompt = 0, arrived_ns = 0, compiling_ns = 0, compiled_ns = 0;
@@ -166,7 +167,9 @@ class Service {
   void warn_of_drafts(const Running& running, const ReplyOutcome& outcome);
   static int answered_status(const Running& running, const ReplyOutcome& outcome);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
-  bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why);
+  // before: called for each of them on its exchange's executor, before it is told. May be empty.
+  bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why,
+                    const std::function<void(ReplySession&)>& before = nullptr);
 
   const ServiceOptions options_;
   const Clock& clock_;

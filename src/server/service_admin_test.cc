@@ -173,13 +173,15 @@ TEST_F(AdminTest, held_deltas_leave_when_the_reader_has_caught_up) {
 
 class LimitedTest : public ServiceFixture {
  protected:
-  LimitedTest() : ServiceFixture(options()) {}
+  explicit LimitedTest(bool keys_share_cache = false)
+      : ServiceFixture(options(keys_share_cache)) {}
 
-  static ServiceOptions options() {
+  static ServiceOptions options(bool keys_share_cache) {
     const std::string path = testing::TempDir() + "/roost_limited_keys";
     std::ofstream(path, std::ios::trunc) << "amy:amys-long-key\nroot:roots-long-key:admin\n";
     chmod(path.c_str(), 0600);
     ServiceOptions out;
+    out.keys_share_cache = keys_share_cache;
     Result<std::unique_ptr<KeyRing>> keys = KeyRing::create(path, "", system_clock());
     EXPECT_TRUE(keys);
     out.keys = std::move(keys).value();
@@ -193,6 +195,11 @@ class LimitedTest : public ServiceFixture {
     auto exchange = send(std::move(http));
     exchange->wait();
     return exchange;
+  }
+  // Of a request's prefixes.
+  Hash128 salt_of(const std::string& key, const std::string& members = "") {
+    with_key(request("POST", "/v1/completions", body_of(Dialect::kCompletions, members)), key);
+    return fake_.engine->last_request().cache_salt;
   }
 };
 
@@ -228,6 +235,23 @@ TEST_F(LimitedTest, the_prefix_cache_and_the_deep_check_need_their_keys) {
   EXPECT_EQ(get("/health?x=1")->wait().status, 200);
   for (const char* path : {"/", "/app.js", "/app/api.js"})
     EXPECT_EQ(get(path)->wait().status, 200) << path;
+}
+
+class SharingTest : public LimitedTest {
+ protected:
+  SharingTest() : LimitedTest(true) {}
+};
+
+TEST_F(LimitedTest, keys_share_no_prefixes) {
+  serve(says("x"));
+  EXPECT_FALSE(salt_of("amys-long-key") == salt_of("roots-long-key"));
+  EXPECT_EQ(salt_of("roots-long-key"), salt_of("roots-long-key"));
+}
+
+TEST_F(SharingTest, keys_share_prefixes_where_the_operator_says_so) {
+  serve(says("x"));
+  EXPECT_EQ(salt_of("amys-long-key"), salt_of("roots-long-key"));
+  EXPECT_FALSE(salt_of("amys-long-key", R"("cache_salt":"own")") == salt_of("roots-long-key"));
 }
 
 }  // namespace

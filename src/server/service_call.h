@@ -26,10 +26,9 @@ struct Service::Call {
 
   // Errors of these paths have another shape.
   bool is_messages() const { return request.path.starts_with("/v1/messages"); }
+  std::string cache_owner;  // the key's label, where keys do not share
   // Who shares prefixes and replies with whom: one key and one salt.
-  std::string owner(const std::string& cache_salt) const {
-    return caller.label + '\n' + cache_salt;
-  }
+  std::string owner(const std::string& cache_salt) const { return cache_owner + '\n' + cache_salt; }
 };
 
 struct Service::Route {

@@ -277,9 +277,6 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     // The first call ends the reply: the next turn goes on behind it.
     if (job.ends_at_first_call)
       work.place_token = served.tokenizer.find_added("</tool_call>").value_or(-1);
-    // Choices of one prompt share its computation.
-    const bool is_told = (fields.returns_progress && job.is_stream) || options_.trace;
-    work.tells_progress = is_told && i % static_cast<size_t>(fields.n) == 0;
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
@@ -327,6 +324,7 @@ Service::Running Service::running_of(const Call& call, const Job& job, const Rep
   running.dialect = job.dialect;
   running.is_stream = job.is_stream;
   running.priority = job.fields.priority;
+  running.uses_cache = job.fields.uses_cache;
   running.may_draft = job.fields.drafts_max > 0;
   running.n_per_prompt = static_cast<size_t>(job.fields.n);
   running.n_prompt = head.n_prompt_tokens();
@@ -402,6 +400,7 @@ Result<void> Service::admit(Call& call, const std::shared_ptr<const ServedModel>
   };
   for (const int64_t n : head.max_tokens_applied)
     metrics_.observe(Metric::kRequestMax, static_cast<double>(n));
+  setup.n_per_prompt = running.n_per_prompt;
   setup.tells_progress = job.fields.returns_progress && job.is_stream;
   setup.has_running_timings = job.is_stream && job.fields.has_running_timings;
   setup.codec = job.make_codec(std::move(head));

@@ -45,14 +45,18 @@ void Service::forget(uint64_t session_id) {
   running_.erase(session_id);
 }
 
-bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why) {
+bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why,
+                           const std::function<void(ReplySession&)>& before) {
   const std::lock_guard lock(mutex_);
   bool has_any = false;
   for (const auto& [id, running] : running_) {
     if (!is_it(running)) continue;
     has_any = true;
-    running.exchange->post([weak = running.session, why] {
-      if (const std::shared_ptr<ReplySession> session = weak.lock()) session->cancel(why);
+    running.exchange->post([weak = running.session, why, before] {
+      const std::shared_ptr<ReplySession> session = weak.lock();
+      if (!session) return;
+      if (before) before(*session);
+      session->cancel(why);
     });
   }
   return has_any;
@@ -146,7 +150,8 @@ void Service::note_done(uint64_t session_id, const Running& running, const Reply
                         !has_content(outcome.choices) && n_calls_in(outcome.choices) == 0;
   metrics_.add(Metric::kEmptyReplies, is_empty ? 1 : 0);
   metrics_.add(Metric::kPromptTokens, static_cast<double>(counts.n_prompt));
-  metrics_.add(Metric::kPrefixQueried, static_cast<double>(counts.n_prompt));
+  if (running.uses_cache)
+    metrics_.add(Metric::kPrefixQueried, static_cast<double>(counts.n_prompt));
   metrics_.add(Metric::kPrefixHit, static_cast<double>(counts.n_cached),
                label("tier", counts.is_from_disk ? "disk" : "ram"));
   metrics_.add(Metric::kGenerationTokens, static_cast<double>(counts.n_reply));

@@ -210,6 +210,7 @@ void Service::get_requests(Call& call) {
       one.set("stream", json::Value::boolean(running.is_stream));
       one.set("phase", json::Value::string(kPhases[static_cast<size_t>(session->phase())]));
       one.set("prompt_tokens", json::Value::integer(running.n_prompt));
+      one.set("prompt_tokens_done", json::Value::integer(session->n_prompt_done()));
       one.set("completion_tokens", json::Value::integer(session->n_kept()));
       const double decoding_s = static_cast<double>(now - session->first_token_ns()) / 1e9;
       if (session->first_token_ns() > 0 && decoding_s > 0)
@@ -335,17 +336,19 @@ void Service::delete_response(Call& call, std::string_view id) {
 }
 
 void Service::cancel_response(Call& call, std::string_view id) {
+  const auto waiting = std::make_shared<Call>(call);
   const bool is_running = cancel_where(
       [&](const Running& running) {
-        return running.reply_id == id && running.key_label == call.caller.label;
+        return running.reply_id == id && running.key_label == call.caller.label &&
+               std::string_view(running.dialect) == "responses";
       },
-      Error{Refusal::RequestCancelled, ""});
-  if (!is_running) return get_response(call, id);
-  json::Value out = json::Value::object();
-  out.set("id", json::Value::string(std::string(id)));
-  out.set("object", json::Value::string("response"));
-  out.set("status", json::Value::string("cancelled"));
-  answer(call, json_response(200, out));
+      Error{Refusal::RequestCancelled, ""},
+      [this, waiting](const ReplySession& session) {
+        waiting->exchange->post([this, waiting, object = session.cancelled_object()] {
+          answer(*waiting, json_response(200, object));
+        });
+      });
+  if (!is_running) get_response(call, id);
 }
 
 // ---- Counts and tokens --------------------------------------------------------------------------

@@ -165,7 +165,6 @@ class FakeEngine final : public Engine {
     running_.back()->end.started_ns = clock_.now_ns();
     running_.back()->sink(event);
     tell_prompt(*running_.back());
-    if (!running_.back()->request.tells_progress) return;
     event.kind = EngineEvent::Kind::kProgress;
     event.started_ns = running_.back()->end.started_ns;
     event.n_prompt = static_cast<int64_t>(running_.back()->request.prompt.size());

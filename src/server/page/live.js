@@ -134,7 +134,9 @@ export class Live {
     const rows = list.requests ?? [];
     this.requests.replaceChildren(...rows.map((row) => {
       const seconds = (row.age_ms ?? 0) / 1000;
-      const parts = [`${row.completion_tokens ?? 0} tokens`];
+      const parts = row.phase === "prefill"
+        ? [`${row.prompt_tokens_done ?? 0} of ${row.prompt_tokens} read`]
+        : [`${row.completion_tokens ?? 0} tokens`];
       if (row.tokens_per_second) parts.push(`${oneDigit(row.tokens_per_second)}/s`);
       parts.push(`${seconds.toFixed(0)} s`);
       if (row.key_label) parts.push(row.key_label);
