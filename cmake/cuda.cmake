@@ -81,4 +81,11 @@ if(ROOST_TESTS)
     target_link_libraries(cuda_${name}_test PRIVATE roost_cuda_weights roost_engine GTest::gtest)
     roost_for_cards(cuda_${name}_test)
   endforeach()
+
+  # What drafts gain there.
+  add_executable(cuda_draft_speed bench/draft_speed.cc)
+  target_include_directories(cuda_draft_speed PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(cuda_draft_speed PRIVATE ROOST_MODEL_CUDA ROOST_SOURCE_DIR=".")
+  target_link_libraries(cuda_draft_speed PRIVATE roost_cuda_weights roost_engine)
+  roost_for_cards(cuda_draft_speed)
 endif()

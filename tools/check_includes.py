@@ -28,7 +28,7 @@ cpuid.h dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h spawn.h stdli
 sys/mman.h sys/random.h sys/resource.h sys/socket.h sys/stat.h sys/statvfs.h sys/syscall.h
 sys/time.h sys/types.h sys/uio.h
 sys/un.h sys/wait.h netinet/in.h netinet/tcp.h arpa/inet.h termios.h
-unistd.h sys/ioctl.h linux/futex.h malloc.h
+unistd.h sys/ioctl.h linux/futex.h malloc.h elf.h link.h
 """.split())
 
 

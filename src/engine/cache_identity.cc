@@ -8,8 +8,6 @@
 namespace roost {
 namespace {
 
-// Raised when the bits of any op, of the page or of the state layout change.
-constexpr int kNumericsVersion = 1;
 constexpr size_t kSampleBytes = 4096;  // from the start, the middle and the end of a tensor
 
 std::string sample_of(std::span<const std::byte> bytes) {
@@ -26,17 +24,11 @@ std::string sample_of(std::span<const std::byte> bytes) {
 }  // namespace
 
 std::string cache_identity(const ModelWeights& weights, const DrafterWeights* drafter, KvFormat kv,
-                           const std::string& backend) {
-  const ModelConfig& c = weights.config;
+                           const std::string& backend, const std::string& build) {
   // The number of threads changes no bit.
-  std::string text = backend.substr(0, backend.find(',')) + " numerics " +
-                     std::to_string(kNumericsVersion) + " page " + std::to_string(kPageTokens) +
-                     (kv == KvFormat::kInt8 ? " kv int8" : "");
-  for (const int64_t n :
-       {c.n_layers, c.hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.rotary_dims, c.n_key_heads,
-        c.n_value_heads, c.key_dim, c.value_dim, c.n_experts, c.experts_per_token})
-    text += " " + std::to_string(n);
-  text += " " + std::to_string(c.rope_theta) + " " + std::to_string(c.norm_eps * 1e9);
+  std::string text = "build " + build + " " + backend.substr(0, backend.find(',')) + " page " +
+                     std::to_string(kPageTokens) + (kv == KvFormat::kInt8 ? " kv int8" : "") +
+                     " config " + weights.config.digest;
   if (drafter != nullptr)
     text += " drafter " + std::to_string(drafter->identity.low) + " " +
             std::to_string(drafter->identity.high);

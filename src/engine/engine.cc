@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/build_id.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/cache_identity.h"
@@ -263,12 +264,13 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const ModelWeight
   std::unique_ptr<StepRunner> runner = make_model_runner(weights, chosen, plan);
   std::unique_ptr<PrefixFiles> files;
   if (chosen.has_cache && !chosen.cache_folder.empty()) {
-    ROOST_TRY(files, PrefixFiles::open({.folder = chosen.cache_folder,
-                                        .bytes_max = chosen.cache_disk_bytes,
-                                        .identity = cache_identity(*weights, chosen.drafter.get(),
-                                                                   chosen.kv, runner->name()),
-                                        .page_bytes = runner->page_bytes(),
-                                        .snapshot_bytes = runner->snapshot_bytes()}));
+    ROOST_TRY(files,
+              PrefixFiles::open({.folder = chosen.cache_folder,
+                                 .bytes_max = chosen.cache_disk_bytes,
+                                 .identity = cache_identity(*weights, chosen.drafter.get(),
+                                                            chosen.kv, runner->name(), build_id()),
+                                 .page_bytes = runner->page_bytes(),
+                                 .snapshot_bytes = runner->snapshot_bytes()}));
   }
   return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(
       *weights, chosen, plan, std::move(runner), std::move(files), clock));

@@ -274,7 +274,11 @@ void EngineCore::absorb_waiting(const Sequence& s) {
 void EngineCore::keep_drawn(const Drawn& drawn) {
   Sequence& s = *running_[static_cast<size_t>(drawn.sequence_idx)];
   if (!s.sink) return;  // a row of its prompt was not finite
-  if (s.n_generated() > 0) Rounds::note(s.drafts, drawn.n_accepted);
+  if (s.n_generated() == 0) {
+    rounds_.begin(s.drafts);
+  } else {
+    Rounds::note(s.drafts, drawn.n_accepted);
+  }
   s.share->n_served += drawn.n_accepted;
   for (int32_t i = 0; i <= drawn.n_accepted; ++i) {
     const int32_t token = drawn_tokens_[static_cast<size_t>(drawn.first_logit + i)];

@@ -478,13 +478,14 @@ TEST(Engine, a_step_allocates_nothing) {
 
 TEST(Engine, with_a_drafter_answers_are_the_same_and_its_figures_add_up) {
   const auto plain = make_engine(), drafted = make_engine(small_with_drafter());
+  int64_t n_rounds = 0;
   for (const auto& [name, golden] : golden_answers()) {
     if (name.starts_with("picture")) continue;
     const EngineRequest r = request(golden.prompt, 160, 0.8, 11);
     const Answer want = ask(*plain, r), have = ask(*drafted, r);
     EXPECT_EQ(have.tokens, want.tokens) << name;
     const DraftFigures& f = have.end.drafts;
-    EXPECT_GT(f.n_rounds, 0) << name;
+    n_rounds += f.n_rounds;  // a reply behind one whose drafts failed may try none
     EXPECT_EQ(f.n_rows, f.n_rounds + f.n_drafted);
     EXPECT_EQ(f.n_tokens, f.n_rounds + f.n_plain_steps + f.n_accepted);
     // Behind the first token; an end token counts, but is not kept.
@@ -495,6 +496,7 @@ TEST(Engine, with_a_drafter_answers_are_the_same_and_its_figures_add_up) {
     off.drafts_max = 0;
     EXPECT_EQ(ask(*drafted, off).end.drafts.n_rounds, 0);
   }
+  EXPECT_GT(n_rounds, 0);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "base/hash.h"
 #include "base/limits.h"
 #include "weights/config_fields.h"
 #include "weights/config_known.h"
@@ -300,6 +302,8 @@ Result<ModelConfig> parse_config(const json::Value& config) {
   }
 
   ModelConfig c;
+  const std::string spelled = json::write(config);
+  c.digest = sha256_hex(std::as_bytes(std::span(spelled)));
   ROOST_TRY(QuantConfig quant, parse_quant_config(config, text));
   c.quantization = quant.global;
   c.module_quantization = std::move(quant.modules);

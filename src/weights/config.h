@@ -20,6 +20,7 @@ struct QuantSpec {
 };
 
 struct ModelConfig {
+  std::string digest;  // of the whole file
   // Text model; symbols as in docs/MODEL.md.
   int64_t hidden = 0;       // h
   int64_t n_layers = 0;     // L

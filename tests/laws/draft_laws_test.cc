@@ -165,7 +165,7 @@ TEST(DraftLaws, pages_without_a_drafter_have_no_rows_of_one_and_another_key) {
             without.runner().page_bytes() + static_cast<size_t>(n_values) * sizeof(uint16_t));
   EXPECT_EQ(with.runner().snapshot_bytes(), without.runner().snapshot_bytes());
   const auto key = [](const DrafterWeights* drafter) {
-    return cache_identity(*target(), drafter, KvFormat::kActivation, "a backend");
+    return cache_identity(*target(), drafter, KvFormat::kActivation, "a backend", "a build");
   };
   DrafterWeights other =
       load_drafter(ROOST_SOURCE_DIR "/models/fledgling/drafter", *target(), DrafterWidth::kFourBits)

@@ -101,4 +101,10 @@ int32_t Probe::depth(int32_t planned, int32_t of_try) {
   return of_try;
 }
 
+Probe Probe::of_next() const {
+  Probe next = *this;
+  next.wait_ = std::min(wait_, kWaitOfNextMax);
+  return next;
+}
+
 }  // namespace roost

@@ -51,9 +51,12 @@ class Probe {
  public:
   // Drafts to bring in this step: the planned ones, or those of a try when it is due.
   int32_t depth(int32_t planned, int32_t of_try);
+  // Of a stream that begins when this one has ended: it goes on waiting, but not for so long that
+  // replies of another kind find no drafts.
+  Probe of_next() const;
 
  private:
-  static constexpr int32_t kFirstWait = 16, kWaitMax = 512;
+  static constexpr int32_t kFirstWait = 16, kWaitMax = 512, kWaitOfNextMax = 128;
   bool is_first_ = true;
   int32_t wait_ = kFirstWait, n_plain_ = 0;
 };

@@ -112,6 +112,19 @@ void Rounds::measure_drafter(int64_t budget_ns, const DraftBlocks& draft) {
   }
 }
 
+void Rounds::begin(StreamDrafts& s) const {
+  s.by_drafter = last_.by_drafter;
+  s.probe = last_.probe;
+}
+
+void Rounds::end(const StreamDrafts& s) {
+  if (s.figures.n_rounds + s.figures.n_plain_steps == 0) return;
+  last_ = s;
+  last_.probe = s.probe.of_next();
+  if (s.figures.n_rounds == 0) return;  // it showed nothing new
+  last_.by_drafter.fade();
+}
+
 void Rounds::note(StreamDrafts& s, int32_t n_accepted) {
   s.figures.n_tokens += n_accepted + 1;
   if (s.n_drafts == 0) {

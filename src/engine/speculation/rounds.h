@@ -61,6 +61,11 @@ class Rounds {
   // What became of a stream's drafts: n_accepted of them held, and one more token was drawn.
   static void note(StreamDrafts& stream, int32_t n_accepted);
 
+  // Requests resemble those before them: a stream's first token takes over what the stream that
+  // ended last has shown of the drafter. Copies depend on the text at hand.
+  void begin(StreamDrafts& stream) const;
+  void end(const StreamDrafts& stream);
+
   DraftCosts& costs() { return costs_; }
   const DraftCosts& costs() const { return costs_; }
 
@@ -72,6 +77,7 @@ class Rounds {
   const int32_t block_rows_max_;
   const Clock& clock_;
   DraftCosts costs_;
+  StreamDrafts last_;  // what the next stream begins with
   std::vector<DraftOption> options_;
   std::vector<int32_t> depths_, drafted_;
   std::vector<DraftBlock> blocks_;

@@ -386,6 +386,33 @@ TEST_F(RoundsTest, each_stream_gets_the_drafts_of_its_own_block) {
   EXPECT_EQ(c.drafts[3], 11);
 }
 
+// Of one stream after another, 20 tokens each: how many drafts a stream brings.
+TEST_F(RoundsTest, a_stream_begins_with_what_the_one_before_has_shown) {
+  Rounds rounds(1, 16, 15, clock_);
+  set_costs(rounds, 0.3, 0.2);
+  const auto drafts_of_stream = [&](bool holds) {
+    StreamDrafts s;
+    CopyMatch matches(100);
+    const Tokens text = {1, 2, 3};
+    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+    rounds.begin(s);
+    for (int step = 0; step < 20; ++step) {
+      rounds.plan(streams, {.n_rows = 1}, 15, count_up);
+      Rounds::note(s, holds ? s.n_drafts : 0);
+    }
+    rounds.end(s);
+    return s.figures.n_drafted;
+  };
+  EXPECT_GT(drafts_of_stream(false), 0);  // the first one of all tries
+  int64_t n_hopeless = 0;
+  for (int stream = 0; stream < 32; ++stream) n_hopeless += drafts_of_stream(false);
+  EXPECT_GT(n_hopeless, 0);   // they try again,
+  EXPECT_LE(n_hopeless, 32);  // and less than once a stream
+  int n_streams = 0;
+  while (drafts_of_stream(true) < 50) ASSERT_LT(++n_streams, 10);
+  EXPECT_GE(drafts_of_stream(true), 100);  // from the first token on
+}
+
 TEST_F(RoundsTest, no_more_drafts_than_the_step_has_room_for) {
   Rounds rounds(3, 16, 60, clock_);
   set_costs(rounds, 0, 0.1);
