@@ -147,13 +147,13 @@ class Bench {
         core_options(options, *plan, {}, weights->config.vocabulary), *runner_, system_clock());
     core_->measure_costs(1);
     if (cache_folder.empty()) return;
-    auto files =
-        PrefixFiles::open({.folder = cache_folder,
-                           .bytes_max = uint64_t{1} << 30,
-                           .free_min = 0,
-                           .identity = cache_identity(*weights, nullptr, model.kv, runner_->name()),
-                           .page_bytes = runner_->page_bytes(),
-                           .snapshot_bytes = runner_->snapshot_bytes()});
+    auto files = PrefixFiles::open(
+        {.folder = cache_folder,
+         .bytes_max = uint64_t{1} << 30,
+         .free_min = 0,
+         .identity = cache_identity(*weights, nullptr, model.kv, runner_->name(), "tested"),
+         .page_bytes = runner_->page_bytes(),
+         .snapshot_bytes = runner_->snapshot_bytes()});
     ROOST_CHECK(bool(files));
     files_ = std::move(files).value();
     core_->keep_in(*files_, side_, 1);
