@@ -7,7 +7,8 @@
 //
 // A prompt's time is the shortest of its repetitions from the first token to the last, of each
 // engine. `predicted` is what the cost table says of the accept length that was reached: tokens per
-// round times a plain step, over the cost of a round.
+// round times a plain step, over the cost of a round. The plain step is that of plain decoding at
+// the same time: an engine that drafts may not have run one for long.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -34,21 +35,22 @@ double decode_ms(const Reply& reply) {
   return static_cast<double>(reply.end.finished_ns - reply.end.first_token_ns) * 1e-6;
 }
 
-double predicted_ms(const DraftFigures& f, const DraftCosts& costs, int64_t context) {
-  double ms = static_cast<double>(f.n_plain_steps) * costs.step.estimate(1, context);
-  if (f.n_rounds == 0) return ms;
+double predicted_gain(const DraftFigures& f, double plain_ms, const DraftCosts& costs) {
+  constexpr int64_t kContext = 100;
+  const auto n_tokens = static_cast<double>(f.n_tokens);
+  const double of_plain = static_cast<double>(f.n_plain_steps) * plain_ms;
+  if (f.n_rounds == 0) return n_tokens * plain_ms / of_plain;
   const int64_t rows = std::max<int64_t>((f.n_rows + f.n_rounds / 2) / f.n_rounds, 2);
-  double round = costs.step.estimate(rows, context);
-  if (f.n_copied < f.n_drafted) round += costs.draft.estimate(rows, context);
-  return ms + static_cast<double>(f.n_rounds) * round;
+  double round = costs.step.estimate(rows, kContext);
+  if (f.n_copied < f.n_drafted) round += costs.draft.estimate(rows, kContext);
+  return n_tokens * plain_ms / (of_plain + static_cast<double>(f.n_rounds) * round);
 }
 
 // rows_of_rounds: verified in all rounds, anchors included.
 void print_row(const char* kind, const char* drafts, const Times& plain, const Times& drafted,
                const DraftCosts& costs) {
   const DraftFigures& f = drafted.figures;
-  const double predicted =
-      static_cast<double>(f.n_tokens) * costs.step.estimate(1, 100) / predicted_ms(f, costs, 100);
+  const double predicted = predicted_gain(f, 1e-3 * plain.us_per_token(), costs);
   std::printf("%s,%s,%ld,%.1f,%.1f,%.3f,%.3f,%.2f,%ld,%ld,%ld\n", kind, drafts,
               static_cast<long>(plain.n_tokens), plain.us_per_token(), drafted.us_per_token(),
               plain.us_per_token() / drafted.us_per_token(), predicted, f.accept_length(),
