@@ -61,8 +61,8 @@ struct EngineRequest {
 enum class Finish { kEndToken, kLength, kContext, kCancelled, kError };
 
 // What happens to a request, in order: kStarted when its first row runs, kProgress behind every
-// chunk of its prompt, with kPrompt in front of it where its logprobs were asked for, kTokens any number of times, then exactly
-// one kFinished.
+// chunk of its prompt, with kPrompt in front of it where its logprobs were asked for, kTokens any
+// number of times, then exactly one kFinished.
 struct EngineEvent {
   enum class Kind { kStarted, kPrompt, kProgress, kTokens, kFinished };
   Kind kind = Kind::kTokens;

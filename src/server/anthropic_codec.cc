@@ -69,8 +69,8 @@ class AnthropicCodec final : public ReplyCodec {
         if (is_thought && !fields_.include_reasoning) continue;
         json::Value delta = typed(is_thought ? "thinking_delta" : "text_delta");
         delta.set(is_thought ? "thinking" : "text", json::Value::string(event.text));
-        out += delta_event(std::move(delta),
-                           is_thought ? TokenKind::kReasoning : TokenKind::kContent);
+        out +=
+            delta_event(std::move(delta), is_thought ? TokenKind::kReasoning : TokenKind::kContent);
       } else if (event.kind == ReplyEvent::Kind::kCallStart) {
         json::Value block = call_block(machine.call(event.call_idx));
         block.set("input", json::Value::object());

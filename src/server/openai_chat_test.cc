@@ -445,10 +445,10 @@ TEST(OpenAiChat, a_call_of_the_past_without_its_members_is_read_as_far_as_it_goe
       {"null", "", "", "{}"},
   };
   for (const auto& [call, id, name, arguments] : cases) {
-    const Parsed parsed = parse(
-        fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{}]}},)"
-                    R"({{"role":"tool","tool_call_id":7,"content":"r"}}]}})",
-                    call));
+    const Parsed parsed =
+        parse(fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{}]}},)"
+                          R"({{"role":"tool","tool_call_id":7,"content":"r"}}]}})",
+                          call));
     ASSERT_TRUE(parsed.request) << call << to_string(parsed.request.error());
     const PastCall& past = parsed.request->messages[0].calls.at(0);
     EXPECT_EQ(past.id, id) << call;

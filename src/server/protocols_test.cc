@@ -114,8 +114,7 @@ TEST_F(Protocols, one_conversation_in_three_dialects_is_one_prompt) {
        R"({"enable_thinking":true,"system":[{"type":"text","text":"A"},{"type":"text","text":"B","cache_control":{}}],"messages":[{"role":"user","content":"1"},{"role":"system","content":"late"},{"role":"user","content":"2"}]})",
        R"({"enable_thinking":true,"instructions":"A","input":[{"role":"developer","content":"B"},{"role":"user","content":"1"},{"role":"system","content":"late"},{"role":"user","content":"2"}]})"},
       {R"({"enable_thinking":true,"messages":[{"role":"user","content":"U"},{"role":"assistant","content":"C","tool_calls":[{"id":1,"function":{"arguments":"{\"a\":1.0}"}}]},{"role":"tool","tool_call_id":1,"content":"0012"}]})",
-       R"({"enable_thinking":true,"messages":[{"role":"user","content":"U"},{"role":"assistant","content":[{"type":"text","text":"C"},{"type":"tool_use","id":1,"input":{"a":1.0}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":1,"content":"0012"}]}]})",
-       R"({"enable_thinking":true,"input":[{"role":"user","content":"U"},{"role":"assistant","content":"C"},{"type":"function_call","call_id":1,"arguments":"{\"a\":1.0}"},{"type":"function_call_output","call_id":1,"output":"0012"}]})"},
+       R"({"enable_thinking":true,"messages":[{"role":"user","content":"U"},{"role":"assistant","content":[{"type":"text","text":"C"},{"type":"tool_use","id":1,"input":{"a":1.0}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":1,"content":"0012"}]}]})", R"({"enable_thinking":true,"input":[{"role":"user","content":"U"},{"role":"assistant","content":"C"},{"type":"function_call","call_id":1,"arguments":"{\"a\":1.0}"},{"type":"function_call_output","call_id":1,"output":"0012"}]})"},
   };
   for (const auto& c : cases) {
     const json::Value chat = answer_of(post("/apply-template", c.chat));

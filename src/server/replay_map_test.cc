@@ -115,12 +115,10 @@ TEST_F(ReplayFile, what_is_damaged_is_left_out) {
 
 TEST_F(ReplayFile, lines_of_other_forms_are_left_out) {
   keep_two();
-  for (const char* line : {R"([])", R"({"key":1,"lead":"","tokens":[1]})",
-                           R"({"key":"k","lead":null,"tokens":[1]})",
-                           R"({"key":"k","lead":"","tokens":{}})",
-                           R"({"key":"k","lead":"","tokens":["1"]})",
-                           R"({"key":"k","lead":"","tokens":[-1]})",
-                           R"({"key":"k","lead":"","tokens":[1e99]})"}) {
+  for (const char* line :
+       {R"([])", R"({"key":1,"lead":"","tokens":[1]})", R"({"key":"k","lead":null,"tokens":[1]})",
+        R"({"key":"k","lead":"","tokens":{}})", R"({"key":"k","lead":"","tokens":["1"]})",
+        R"({"key":"k","lead":"","tokens":[-1]})", R"({"key":"k","lead":"","tokens":[1e99]})"}) {
     const Hash128 sum = xxh3_128(std::as_bytes(std::span(std::string_view(line))), 0);
     write(fmt::format("tokens 1\n{:016x}{:016x}{}\n", sum.high, sum.low, line));
     ReplayMap map;

@@ -191,10 +191,9 @@ Result<std::shared_ptr<const ServedModel>> Service::model_for_work() const {
 
 void Service::serve(std::shared_ptr<const ServedModel> model) {
   if (!model->cache_folder.empty()) {
-    const Result<void> kept =
-        replays_.keep_in(model->cache_folder + "/replies",
-                         "replies 1 " + model->digest + " " + model->tokenizer_sha256,
-                         model->tokenizer.n_tokens());
+    const Result<void> kept = replays_.keep_in(
+        model->cache_folder + "/replies",
+        "replies 1 " + model->digest + " " + model->tokenizer_sha256, model->tokenizer.n_tokens());
     if (!kept) log(LogLevel::kWarning, "replies_not_kept", {{"reason", kept.error().detail}});
   }
   const std::lock_guard lock(mutex_);

@@ -173,8 +173,7 @@ TEST_F(AdminTest, held_deltas_leave_when_the_reader_has_caught_up) {
 
 class LimitedTest : public ServiceFixture {
  protected:
-  explicit LimitedTest(bool keys_share_cache = false)
-      : ServiceFixture(options(keys_share_cache)) {}
+  explicit LimitedTest(bool keys_share_cache = false) : ServiceFixture(options(keys_share_cache)) {}
 
   static ServiceOptions options(bool keys_share_cache) {
     const std::string path = testing::TempDir() + "/roost_limited_keys";
