@@ -102,7 +102,7 @@ void print_choosing(DraftCosts costs) {
       std::fill(drafts.begin(), drafts.end(), 1);
     });
     rounds.costs().step.record(1 + state.n_drafts, 200, 1e-3 * plain_us);
-    Rounds::note(state, state.n_drafts / 2);
+    Rounds::note(state, state.n_drafts / 2, false);
     tokens.push_back(round % 3000);
   }
   const double us = static_cast<double>(system_clock().now_ns() - begin) * 1e-3 / kRounds;

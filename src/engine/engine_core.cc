@@ -265,7 +265,7 @@ void EngineCore::finish(Sequence& s, Finish how, std::optional<Error> error) {
   s.event.error = std::move(error);
   s.event.n_generated = s.n_generated();
   s.event.drafts = s.drafts.figures;
-  rounds_.end(s.drafts);
+  if (s.request.drafts_max > 0) rounds_.end(s.drafts);
   s.event.has_found_loop = s.budget.has_found_loop();
   s.event.finished_ns = clock_.now_ns();
   s.sink(s.event);

@@ -277,7 +277,7 @@ void EngineCore::keep_drawn(const Drawn& drawn) {
   if (s.n_generated() == 0) {
     rounds_.begin(s.drafts);
   } else {
-    Rounds::note(s.drafts, drawn.n_accepted);
+    Rounds::note(s.drafts, drawn.n_accepted, drawn.is_end);
   }
   s.share->n_served += drawn.n_accepted;
   for (int32_t i = 0; i <= drawn.n_accepted; ++i) {

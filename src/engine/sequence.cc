@@ -121,7 +121,6 @@ int32_t Sequence::after_draw(int32_t drawn) {
 
 void Sequence::fit_drafts() {
   BudgetState ahead = budget;
-  drafts.has_misfit = false;
   size_t n_read = 0;
   int32_t n = 0;
   for (; n < drafts.n_drafts; ++n) {
@@ -130,10 +129,16 @@ void Sequence::fit_drafts() {
     draft = ahead.choose(request.budget, draft);
     ahead.keep(request.budget, draft);
     // Whether it holds is seen in the row in front of it; nothing is behind it.
-    if (!is_forced && ends_reply(draft)) break;
+    if (!is_forced && ends_reply(draft)) {
+      drafts.guesses_end = true;
+      drafts.has_misfit = false;
+      break;
+    }
     if (!matcher) continue;
-    drafts.has_misfit = !matcher->accept(draft);
-    if (drafts.has_misfit) break;
+    if (!matcher->accept(draft)) {
+      drafts.has_misfit = true;
+      break;
+    }
     ++n_read;
   }
   if (matcher) matcher->rollback(n_read);

@@ -9,7 +9,8 @@
 namespace roost {
 
 // What the configuration lets through, the op takes.
-static_assert(kGroupHeadsMax == DraftAttention::kGroupHeadsMax);
+static_assert(kGroupHeadsMax == DraftAttention::kGroupHeadsMax &&
+              kDraftHeadDimMax == DraftAttention::kDimMax);
 
 namespace {
 

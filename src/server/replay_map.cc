@@ -136,7 +136,7 @@ void ReplayMap::take_in(const std::string& path, const std::string& identity, in
   }
 }
 
-// What is kept and nothing else, under the old name only once it is whole.
+// What is kept and nothing else; a process that is killed meanwhile leaves the old file.
 Result<void> ReplayMap::rewrite_file() {
   const std::string temporary = path_ + ".temporary";
   ROOST_TRY(std::unique_ptr<LineFile> file, LineFile::begin(temporary));

@@ -55,6 +55,8 @@ Result<void> parse_sizes(const ConfigFields& f, DrafterConfig& c) {
             f.integer("head_dim", {.absent = c.version == 1 ? std::optional(derived) : std::nullopt,
                                    .min = 2,
                                    .max = kDimensionMax}));
+  if (c.head_dim > kDraftHeadDimMax)
+    return f.refuse("head_dim", "more than " + std::to_string(kDraftHeadDimMax));
   if (c.head_dim < 2 || c.head_dim % 2 != 0) return f.refuse("head_dim", "even and not 0");
   if (c.n_heads * c.head_dim > kDimensionMax) {
     return f.refuse("num_attention_heads",

@@ -12,6 +12,9 @@
 
 namespace roost {
 
+// The widest head that the drafter's attention has.
+inline constexpr int64_t kDraftHeadDimMax = 256;
+
 struct DrafterConfig {
   static constexpr int64_t kBlockMax = 16;  // rows of a block, its anchor included
   static constexpr int64_t kTapsMax = 8;

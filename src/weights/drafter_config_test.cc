@@ -143,6 +143,7 @@ TEST(DrafterConfig, every_field_of_the_file_that_is_wrong_is_named) {
                        {"num_key_value_heads", "null"},
                        {"head_dim", "null"},
                        {"head_dim", "63"},
+                       {"head_dim", "258"},
                        {"vocab_size", "null"},
                        {"rms_norm_eps", "null"},
                        {"rms_norm_eps", "0"},

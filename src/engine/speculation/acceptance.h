@@ -45,7 +45,7 @@ struct DraftFigures {
   int64_t n_drafted = 0, n_accepted = 0;
   int64_t n_copied = 0;  // of n_drafted: copies of earlier text
   int64_t n_tokens = 0;  // of rounds and plain steps
-  int64_t draft_ns = 0;  // in the drafter, shared out among the streams of a step
+  int64_t draft_ns = 0;  // that the reply waited for its drafter's blocks, others' in them included
   std::array<int64_t, kDraftsMax> accepted_at{};  // rounds in which draft i + 1 held
   std::array<int64_t, kDraftsMax> drafted_at{};   // rounds that had a draft i + 1
 

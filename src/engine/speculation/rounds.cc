@@ -85,12 +85,15 @@ void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
   for (const RoundStream& stream : streams) {
     StreamDrafts& s = *stream.state;
     if (s.n_drafts == 0 || s.source != DraftSource::kDrafter) continue;
-    s.figures.draft_ns += took / static_cast<int64_t>(blocks_.size());
+    s.figures.draft_ns += took;
     std::copy_n(next, s.n_drafts, s.drafts.begin());
     next += s.n_drafts;
-    // Behind a row that is not finite there are no drafts.
+    // Behind a row that is not finite there are no drafts; a drafter without any must not look like
+    // one that nobody asked.
     const auto end = s.drafts.begin() + s.n_drafts;
-    s.n_drafts = static_cast<int32_t>(std::find(s.drafts.begin(), end, -1) - s.drafts.begin());
+    const auto none = std::find(s.drafts.begin(), end, -1);
+    s.has_misfit = none != end;
+    s.n_drafts = static_cast<int32_t>(none - s.drafts.begin());
   }
 }
 
@@ -119,13 +122,13 @@ void Rounds::begin(StreamDrafts& s) const {
 
 void Rounds::end(const StreamDrafts& s) {
   if (s.figures.n_rounds + s.figures.n_plain_steps == 0) return;
-  last_ = s;
   last_.probe = s.probe.of_next();
   if (s.figures.n_rounds == 0) return;  // it showed nothing new
+  last_.by_drafter = s.by_drafter;
   last_.by_drafter.fade();
 }
 
-void Rounds::note(StreamDrafts& s, int32_t n_accepted) {
+void Rounds::note(StreamDrafts& s, int32_t n_accepted, bool is_end) {
   s.figures.n_tokens += n_accepted + 1;
   if (s.n_drafts == 0) {
     ++s.figures.n_plain_steps;
@@ -134,9 +137,11 @@ void Rounds::note(StreamDrafts& s, int32_t n_accepted) {
   }
   const bool is_copy = s.source == DraftSource::kCopy;
   if (is_copy) s.figures.n_copied += s.n_drafts;
-  // A misfit is a draft that was not accepted, though no row was spent on it.
-  const int32_t n_tried = s.n_drafts + s.has_misfit;
-  if (n_tried > 0) (is_copy ? s.by_copy : s.by_drafter).record(n_tried, n_accepted);
+  // A draft without a row was tried all the same where all in front of it held.
+  const int32_t n_tried = s.n_drafts + (s.has_misfit || s.guesses_end);
+  const bool is_end_right = s.guesses_end && is_end && n_accepted == s.n_drafts;
+  if (n_tried > 0) (is_copy ? s.by_copy : s.by_drafter).record(n_tried, n_accepted + is_end_right);
+  s.has_misfit = s.guesses_end = false;
 }
 
 }  // namespace roost

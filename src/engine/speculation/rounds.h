@@ -23,7 +23,9 @@ struct StreamDrafts {
   std::array<int32_t, kDraftsMax> drafts{};
   int32_t n_drafts = 0;
   DraftSource source = DraftSource::kDrafter;
-  bool has_misfit = false;  // a further draft was left out because it could not hold
+  // Of the draft behind them, for which there is no row: it could not hold, or it was an end token,
+  // which holds if the reply ends there. Neither: there was none.
+  bool has_misfit = false, guesses_end = false;
 
   std::span<const int32_t> drafted() const { return {drafts.data(), size_t(n_drafts)}; }
 
@@ -58,8 +60,9 @@ class Rounds {
   // Times blocks without a context, for at most budget_ns (one always): the first costs.
   void measure_drafter(int64_t budget_ns, const DraftBlocks& draft);
 
-  // What became of a stream's drafts: n_accepted of them held, and one more token was drawn.
-  static void note(StreamDrafts& stream, int32_t n_accepted);
+  // What became of a stream's drafts: n_accepted of them held, and one more token was drawn, which
+  // ended the reply or did not.
+  static void note(StreamDrafts& stream, int32_t n_accepted, bool is_end);
 
   // Requests resemble those before them: a stream's first token takes over what the stream that
   // ended last has shown of the drafter. Copies depend on the text at hand.

@@ -398,7 +398,7 @@ TEST_F(RoundsTest, a_stream_begins_with_what_the_one_before_has_shown) {
     rounds.begin(s);
     for (int step = 0; step < 20; ++step) {
       rounds.plan(streams, {.n_rows = 1}, 15, count_up);
-      Rounds::note(s, holds ? s.n_drafts : 0);
+      Rounds::note(s, holds ? s.n_drafts : 0, false);
     }
     rounds.end(s);
     return s.figures.n_drafted;
@@ -447,7 +447,7 @@ TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
     for (int round = 0; round < 20; ++round) {
       s.source = DraftSource::kCopy;
       s.n_drafts = 5;
-      Rounds::note(s, 0);
+      Rounds::note(s, 0, false);
     }
     rounds.plan(streams, {.n_rows = 1}, 15, count_up);
     EXPECT_TRUE(s.n_drafts == 0 || s.source == DraftSource::kDrafter);
@@ -470,6 +470,41 @@ TEST_F(RoundsTest, drafts_end_where_the_drafter_had_none) {
   rounds.plan(streams, {.n_rows = 1}, 15,
               [](std::span<const DraftBlock>, std::span<int32_t>) {});  // all are none
   EXPECT_EQ(s.n_drafts, 0);
+}
+
+// Whether it has none, or none but an end that does not come.
+TEST_F(RoundsTest, a_drafter_that_comes_to_nothing_is_soon_asked_no_more) {
+  for (const bool guesses_end : {false, true}) {
+    Rounds rounds(1, 16, 15, clock_);
+    set_costs(rounds, 0, 0.1);
+    StreamDrafts s;
+    CopyMatch matches(100);
+    const Tokens text = {5};
+    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+    int n_asked = 0;
+    for (int step = 0; step < 40; ++step) {
+      rounds.plan(streams, {.n_rows = 1}, 15,
+                  [&](std::span<const DraftBlock>, std::span<int32_t> tokens) {
+                    ++n_asked;
+                    if (guesses_end) tokens[0] = 0;
+                  });
+      if (s.n_drafts > 0) s.n_drafts = 0, s.guesses_end = true;  // as Sequence::fit_drafts
+      Rounds::note(s, 0, false);
+    }
+    EXPECT_GT(n_asked, 0);
+    EXPECT_LT(n_asked, 8) << guesses_end;
+  }
+}
+
+TEST_F(RoundsTest, an_end_that_was_guessed_and_came_is_a_draft_that_held) {
+  StreamDrafts s;
+  const double before = s.by_drafter.survival(1);
+  s.guesses_end = true;
+  Rounds::note(s, 0, true);
+  EXPECT_GT(s.by_drafter.survival(1), before);
+  s.guesses_end = true;
+  Rounds::note(s, 0, false);
+  EXPECT_LT(s.by_drafter.survival(1), before);
 }
 
 }  // namespace

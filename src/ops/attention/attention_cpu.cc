@@ -159,6 +159,7 @@ AttentionScratch AttentionScratch::at(float* memory, int64_t head_dim) {
 }
 
 void attention_cpu(const Attention& op, CpuContext& context) {
+  check(op);
   ROOST_CHECK(op.q.dtype == DType::kBF16 && op.q_gate.dtype == DType::kBF16);
   ROOST_CHECK(op.has_codes() || op.k_pages.dtype == DType::kBF16);
   ROOST_CHECK(op.out.dtype == DType::kBF16);

@@ -222,6 +222,7 @@ int64_t div_ceil(int64_t n, int64_t unit) {
 }  // namespace
 
 void conv_gates_cpu(const ConvGates& op, CpuContext& context) {
+  check(op);
   ROOST_CHECK(op.qkv.dtype == DType::kBF16 && op.tail.dtype == DType::kBF16);
   ROOST_CHECK(op.q.dtype == DType::kBF16 && op.k.dtype == DType::kBF16);
   ROOST_CHECK(op.v.dtype == DType::kBF16);

@@ -11,7 +11,8 @@ void check(const DraftAttention& op) {
   ROOST_CHECK(op.k_pages.exists() && op.k_pages.shape.rank() == 4);
   const int64_t n_rows = op.q.dim(0), n_pages = op.k_pages.dim(0), dim = op.dim();
   const int64_t kv_heads = op.kv_heads(), kv_width = kv_heads * dim;
-  ROOST_CHECK(kv_heads >= 1 && dim >= 2 && dim % 2 == 0 && op.q.dim(1) % kv_width == 0);
+  ROOST_CHECK(kv_heads >= 1 && dim >= 2 && dim % 2 == 0 && dim <= DraftAttention::kDimMax &&
+              op.q.dim(1) % kv_width == 0);
   ROOST_CHECK(op.heads_per_kv() >= 1 && op.heads_per_kv() <= DraftAttention::kGroupHeadsMax);
   ROOST_CHECK(op.window >= 0 && op.scale > 0 && op.eps > 0);
   ROOST_CHECK(has_activation(op.q, op.q.shape) && has_activation(op.out, op.q.shape));

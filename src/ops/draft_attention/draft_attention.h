@@ -31,6 +31,7 @@ namespace roost {
 //   |out - exact| <= 2^-8 |exact| + ((2·d + 40)·A + 2·n + 64)·2^-23·max|V|
 struct DraftAttention {
   static constexpr int64_t kGroupHeadsMax = 64;  // nq/nkv
+  static constexpr int64_t kDimMax = 256;        // d
   Tensor q, k, v, q_weight, k_weight, rope;
   Tensor k_pages, v_pages, out;
   std::span<const DraftSpan> spans;

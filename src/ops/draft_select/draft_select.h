@@ -37,8 +37,8 @@ struct DraftWalk {
 //   predecessor A, successor S [V, R]  any QuantMatrix
 //   ids     [N, k]   i32, candidates;  scores [N, k] f32, rounded once
 //   tokens  [N]      i32
-// A row that holds a NaN or +inf among its ids, or -inf among its candidates, and the rows of its
-// walk behind it have tokens and ids -1 and scores NaN.
+// A row that holds a NaN or +inf among its ids, or -inf among its candidates, or a score that is
+// not finite, and the rows of its walk behind it have tokens and ids -1 and scores NaN.
 struct DraftSelect {
   static constexpr int64_t kCandidatesMax = 64;
   Tensor logits, hidden;

@@ -77,13 +77,16 @@ struct Row {
   size_t k;
   int32_t* ids;
 
-  void score(int32_t previous, Scores& scores) const {
+  // False: they are not all finite.
+  bool score(int32_t previous, Scores& scores) const {
     const float* logits = op.logits.as<float>() + row * op.logits.dim(1);
     for (size_t i = 0; i < k; ++i) {
       double u = op.multiplier * static_cast<double>(logits[ids[i]]);
       if (op.softcap > 0) u = op.softcap * std::tanh(u / op.softcap);
       scores[i] = u + (op.hidden.exists() ? pair(previous, ids[i]) : 0.0);
     }
+    return std::all_of(scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(k),
+                       [](double score) { return std::isfinite(score); });
   }
   double pair(int32_t previous, int32_t id) const {
     const int64_t rank = op.hidden.dim(1);
@@ -136,14 +139,13 @@ void walk_rows(const DraftSelect& op, const DraftWalk& walk) {
     const int64_t t = walk.first_row + j;
     const Row row{op, t, k, op.ids.as<int32_t>() + t * op.ids.dim(1)};
     float* out = op.scores.as<float>() + t * op.ids.dim(1);
-    if (previous < 0 || row.ids[0] < 0) {
+    Scores scores;
+    if (previous < 0 || row.ids[0] < 0 || !row.score(previous, scores)) {
       std::fill_n(row.ids, k, -1);
       std::fill_n(out, k, std::numeric_limits<float>::quiet_NaN());
       op.tokens.as<int32_t>()[t] = previous = -1;
       continue;
     }
-    Scores scores;
-    row.score(previous, scores);
     for (size_t i = 0; i < k; ++i) out[i] = static_cast<float>(scores[i]);
     previous = row.ids[draw(scores, row.ids, k, walk.params, walk.params.position + j)];
     op.tokens.as<int32_t>()[t] = previous;

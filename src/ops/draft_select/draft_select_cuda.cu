@@ -126,6 +126,15 @@ __device__ int draw(const WalkCall& c, const SampleParams& p, const WalkRow& s) 
   return winner;
 }
 
+// A row without a draft. All threads call it.
+__device__ void leave_out(const WalkCall& c, int64_t row, WalkRow& s) {
+  const int i = threadIdx.x;
+  if (i < c.k) c.ids[row * c.k + i] = -1, c.scores[row * c.k + i] = NAN;
+  __syncthreads();  // `previous` has been read
+  if (i == 0) c.tokens[row] = s.previous = -1;
+  __syncthreads();
+}
+
 // One row of a walk: writes its candidates, scores and token.
 __device__ void walk_row(const WalkCall& c, const SampleParams& p, int64_t row, int64_t position,
                          WalkRow& s) {
@@ -133,13 +142,7 @@ __device__ void walk_row(const WalkCall& c, const SampleParams& p, int64_t row, 
   const bool is_one = i < c.k;
   const uint64_t first = c.keys[row * c.k], last = c.keys[row * c.k + c.k - 1];
   const bool is_broken = s.previous < 0 || first == kBroken || last <= key_of(-INFINITY, 0);
-  if (is_broken) {
-    if (is_one) c.ids[row * c.k + i] = -1, c.scores[row * c.k + i] = NAN;
-    __syncthreads();  // `previous` has been read
-    if (i == 0) c.tokens[row] = s.previous = -1;
-    __syncthreads();
-    return;
-  }
+  if (is_broken) return leave_out(c, row, s);
   if (is_one) s.ids[i] = id_of(c.keys[row * c.k + i]);
   const double pair = c.rank > 0 ? pair_score(c, row, s) : 0.0;
   if (is_one) {
@@ -149,7 +152,7 @@ __device__ void walk_row(const WalkCall& c, const SampleParams& p, int64_t row, 
     c.ids[row * c.k + i] = s.ids[i];
     c.scores[row * c.k + i] = float(s.scores[i]);
   }
-  __syncthreads();
+  if (__syncthreads_or(is_one && !isfinite(s.scores[i]))) return leave_out(c, row, s);
   if (is_one) {
     int place = 0;
     for (int j = 0; j < c.k; ++j)

@@ -82,6 +82,9 @@ void walk_rows(const DraftSelect& op, const DraftWalk& walk) {
     const int64_t row = walk.first_row + j;
     std::vector<Candidate> left = previous < 0 ? std::vector<Candidate>() : candidates_of(op, row);
     for (Candidate& c : left) c.score = score_of(op, c, row, previous);
+    const bool is_sound = std::all_of(left.begin(), left.end(),
+                                      [](const Candidate& c) { return std::isfinite(c.score); });
+    if (!is_sound) left.clear();
     for (size_t i = 0; i < static_cast<size_t>(k); ++i) {
       const int64_t at = row * k + static_cast<int64_t>(i);
       op.ids.set(at, left.empty() ? -1 : left[i].id);

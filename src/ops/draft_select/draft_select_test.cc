@@ -135,6 +135,15 @@ std::vector<Case> cases() {
     broken.logits[static_cast<size_t>(11 * 64 + i)] = -std::numeric_limits<double>::infinity();
   broken.name += " not finite";
   all.push_back(broken);
+  // Finite logits, and scores that are not: inf, and inf - inf.
+  for (const SampleParams& params : {draws[0], draws[1]}) {
+    Case scores = make({64, 60, 4, 16, {3, 3}}, kPlain, params, Fill::kNormal, seed += 7);
+    scores.hidden[1 * 4 + 2] = std::numeric_limits<double>::infinity();
+    for (size_t r = 0; r < 4; ++r)
+      scores.hidden[4 * 4 + r] = std::numeric_limits<double>::infinity();
+    scores.name += " scores not finite";
+    all.push_back(scores);
+  }
   return all;
 }
 

@@ -231,6 +231,7 @@ size_t gated_delta_workspace_bytes(int n_threads) {
 }
 
 void gated_delta_cpu(const GatedDelta& op, CpuContext& context) {
+  check(op);
   ROOST_CHECK(op.q.dtype == DType::kBF16 && op.k.dtype == DType::kBF16);
   ROOST_CHECK(op.v.dtype == DType::kBF16 && op.z.dtype == DType::kBF16);
   ROOST_CHECK(op.out.dtype == DType::kBF16);

@@ -128,6 +128,7 @@ void run_heads(const QkNormRopeAppend& op, const RowSpan& span, int64_t r, int64
 }  // namespace
 
 void qk_norm_rope_append_cpu(const QkNormRopeAppend& op, CpuContext& context) {
+  check(op);
   ROOST_CHECK(!op.q.exists() || (op.q_gate.dtype == DType::kBF16 && op.q.dtype == DType::kBF16));
   ROOST_CHECK(op.k.dtype == DType::kBF16 && op.v.dtype == DType::kBF16);
   ROOST_CHECK(op.has_codes() || op.k_pages.dtype == DType::kBF16);
