@@ -227,7 +227,7 @@ TEST(Engine, a_full_queue_refuses_and_the_next_request_is_fine) {
 TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
   const std::vector<int32_t> prompt = golden_answers().at("story").prompt;
   const auto endless = [&](uint64_t seed) {
-    EngineRequest r = request(prompt, 400, 1.2, seed);
+    EngineRequest r = request(prompt, 400, 0.8, seed);
     r.ignore_end_tokens = true;
     return r;
   };
@@ -238,17 +238,29 @@ TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
   }
   // Pages for one sequence of full length and a little more: three cannot run to their ends
   // together.
-  EngineOptions options = small();
-  options.context_max = 512;
-  options.streams_max = 3;
-  options.reserved_new_tokens = 16;
-  options.kv_bytes = 10 * ModelState::bytes_per_page(fledgling()->config, DType::kBF16);
-  const auto engine = make_engine(options);
-  std::vector<Listener> together(3);
-  for (uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(engine->submit(endless(s), together[s].sink()));
-  for (size_t s = 0; s < 3; ++s) EXPECT_EQ(together[s].wait().tokens, alone[s].tokens) << s;
-  const Engine::Counts counts = engine->counts();
-  EXPECT_EQ(counts.n_pages, 10);
+  for (const bool has_drafter : {false, true}) {
+    EngineOptions options = has_drafter ? small_with_drafter() : small();
+    options.context_max = 512;
+    options.streams_max = 3;
+    options.reserved_new_tokens = 16;
+    size_t page_bytes = ModelState::bytes_per_page(fledgling()->config, DType::kBF16);
+    if (has_drafter)
+      page_bytes += DrafterState::bytes_per_page(options.drafter->config, DType::kBF16);
+    options.kv_bytes = 10 * page_bytes;
+    const auto engine = make_engine(options);
+    std::vector<Listener> together(3);
+    for (uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(engine->submit(endless(s), together[s].sink()));
+    int64_t n_rounds = 0;
+    for (size_t s = 0; s < 3; ++s) {
+      const Answer have = together[s].wait();
+      EXPECT_EQ(have.tokens, alone[s].tokens) << s;
+      n_rounds += have.end.drafts.n_rounds;
+    }
+    const Engine::Counts counts = engine->counts();
+    EXPECT_EQ(counts.n_pages, 10);
+    EXPECT_GT(counts.n_suspended, 0);
+    EXPECT_EQ(n_rounds > 0, has_drafter);
+  }
 }
 
 TEST(Engine, pages_and_slots_come_back_after_endings_of_every_kind) {
