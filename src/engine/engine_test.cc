@@ -259,7 +259,9 @@ TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
     const Engine::Counts counts = engine->counts();
     EXPECT_EQ(counts.n_pages, 10);
     EXPECT_GT(counts.n_suspended, 0);
-    EXPECT_EQ(n_rounds > 0, has_drafter);
+    if (has_drafter) {
+      EXPECT_GT(n_rounds, 0);
+    }
   }
 }
 

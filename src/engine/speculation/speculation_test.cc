@@ -476,7 +476,7 @@ TEST_F(RoundsTest, drafts_end_where_the_drafter_had_none) {
 TEST_F(RoundsTest, a_drafter_that_comes_to_nothing_is_soon_asked_no_more) {
   for (const bool guesses_end : {false, true}) {
     Rounds rounds(1, 16, 15, clock_);
-    set_costs(rounds, 0, 0.1);
+    set_costs(rounds, 0.3, 0.2);
     StreamDrafts s;
     CopyMatch matches(100);
     const Tokens text = {5};
