@@ -60,7 +60,7 @@ Ask next_turn(const Ask& ask, const Reply& reply) {
 // Drafts that are the reply itself with an error planted at a random place, and cut at random:
 // every number of drafts and every number of accepted ones.
 TEST(DraftLaws, any_number_of_drafts_of_which_any_number_holds_gives_the_same_reply) {
-  const std::vector<Ask> asks = asks_of(prompts(), 91, 0.8);
+  const std::vector<Ask> asks = asks_of(prompts(), 61, 0.8);
   CoreRun plain(false, false);
   const std::vector<Reply> want = plain.replies(asks, 1);
   std::mt19937_64 random(7);
