@@ -255,8 +255,7 @@ Result<std::shared_ptr<ServedModel>> load_model(const LoadOptions& options, cons
     const DrafterWeights& drafter = *engine_options.drafter;
     const std::string folder =
         options.drafter.empty() ? options.folder + "/drafter" : options.drafter;
-    model.drafter = {name_of_folder(folder),
-                     fmt::format("{:016x}{:016x}", drafter.identity.high, drafter.identity.low),
+    model.drafter = {name_of_folder(folder), hex_of(drafter.identity),
                      drafter.config.block_rows_max, drafter.config.n_taps()};
   }
   model.kv_format = engine_options.kv == KvFormat::kInt8 ? "int8" : "bf16";

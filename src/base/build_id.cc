@@ -1,10 +1,12 @@
 #include "base/build_id.h"
 
 #include <elf.h>
-#include <fmt/format.h>
 #include <link.h>
 
 #include <cstring>
+#include <span>
+
+#include "base/hash.h"
 
 namespace roost {
 namespace {
@@ -21,10 +23,7 @@ std::string id_in(const char* notes, size_t n_bytes) {
     if (at > n_bytes || note.n_type != NT_GNU_BUILD_ID || note.n_namesz != sizeof "GNU" ||
         std::memcmp(name, "GNU", sizeof "GNU") != 0)
       continue;
-    std::string hex;
-    for (size_t i = 0; i < note.n_descsz; ++i)
-      hex += fmt::format("{:02x}", static_cast<unsigned char>(value[i]));
-    return hex;
+    return hex_of(std::as_bytes(std::span(value, note.n_descsz)));
   }
   return "";
 }

@@ -1,5 +1,6 @@
 #include "base/hash.h"
 
+#include <fmt/format.h>
 #include <openssl/evp.h>
 #include <xxhash.h>
 
@@ -10,20 +11,24 @@
 
 namespace roost {
 
+std::string hex_of(std::span<const std::byte> bytes) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const std::byte byte : bytes) {
+    text += kHex[std::to_integer<int>(byte >> 4)];
+    text += kHex[std::to_integer<int>(byte & std::byte{15})];
+  }
+  return text;
+}
+
 std::string sha256_hex(std::span<const std::byte> bytes) {
   std::array<unsigned char, 32> digest{};
   unsigned int n_digest = 0;
   ROOST_CHECK(
       EVP_Digest(bytes.data(), bytes.size(), digest.data(), &n_digest, EVP_sha256(), nullptr) == 1);
   ROOST_CHECK(n_digest == digest.size());
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(64);
-  for (const unsigned char byte : digest) {
-    text += kHex[byte >> 4];
-    text += kHex[byte & 15];
-  }
-  return text;
+  return hex_of(std::as_bytes(std::span(digest)));
 }
 
 std::string token_sha256(std::span<const int32_t> ids) {
@@ -39,6 +44,10 @@ std::string token_sha256(std::span<const int32_t> ids) {
 Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
   return {hash.low64, hash.high64};
+}
+
+std::string hex_of(const Hash128& hash) {
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
 
 }  // namespace roost

@@ -9,6 +9,9 @@
 
 namespace roost {
 
+// Two lower-case digits a byte.
+std::string hex_of(std::span<const std::byte> bytes);
+
 std::string sha256_hex(std::span<const std::byte> bytes);
 
 // SHA-256 over the ids as little-endian u32, as replies report it.
@@ -19,5 +22,6 @@ struct Hash128 {
   friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed);
+std::string hex_of(const Hash128& hash);  // 32 digits
 
 }  // namespace roost

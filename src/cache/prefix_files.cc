@@ -35,15 +35,6 @@ struct Head {
 };
 static_assert(sizeof(Head) == 8 + 64 + 32 + 8);
 
-std::string hex_of(const Hash128& hash) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text;
-  for (const uint64_t half : {hash.high, hash.low}) {
-    for (int shift = 60; shift >= 0; shift -= 4) text += kHex[half >> shift & 15];
-  }
-  return text;
-}
-
 Hash128 identity_hash(const std::string& identity) {
   return xxh3_128(std::as_bytes(std::span(identity)), 1);
 }

@@ -130,13 +130,12 @@ void Sequence::fit_drafts() {
     ahead.keep(request.budget, draft);
     // Whether it holds is seen in the row in front of it; nothing is behind it.
     if (!is_forced && ends_reply(draft)) {
-      drafts.guesses_end = true;
-      drafts.has_misfit = false;
+      drafts.rowless = StreamDrafts::Rowless::kEnd;
       break;
     }
     if (!matcher) continue;
     if (!matcher->accept(draft)) {
-      drafts.has_misfit = true;
+      drafts.rowless = StreamDrafts::Rowless::kMisfit;
       break;
     }
     ++n_read;

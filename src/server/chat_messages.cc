@@ -136,24 +136,28 @@ Result<void> read_reasoning(Fields& message, Message& out) {
   return {};
 }
 
+// Nothing where that would be refused; then the notes blame nobody.
+std::optional<Fields> open_past(const json::Value* value, std::string pointer, ParseNotes& notes) {
+  if (value == nullptr) return std::nullopt;
+  Result<Fields> fields = Fields::open(*value, std::move(pointer), notes);
+  if (fields) return std::move(fields).value();
+  notes.param.clear();
+  return std::nullopt;
+}
+
 // Whatever a client's past holds is read: it cannot be mended any more.
 PastCall read_past_call(const json::Value& value, std::string pointer, ParseNotes& notes) {
   PastCall out;
-  Result<Fields> opened = Fields::open(value, std::move(pointer), notes);
-  if (!opened) {
+  std::optional<Fields> outer = open_past(&value, std::move(pointer), notes);
+  if (!outer) {
     out.arguments = past_arguments(&value);
     return out;
   }
-  Fields& call = *opened;
+  Fields& call = *outer;
   out.id = past_label(call.take("id"));
   const bool is_custom = past_label(call.take("type")) == "custom";
   const std::string key = is_custom ? "custom" : "function";
-  const json::Value* body = call.take(key);
-  std::optional<Fields> inner;
-  if (body != nullptr) {
-    if (const Result<Fields> inside = Fields::open(*body, call.pointer_of(key), notes); inside)
-      inner = *inside;
-  }
+  std::optional<Fields> inner = open_past(call.take(key), call.pointer_of(key), notes);
   Fields& fields = inner ? *inner : call;  // what should be inside may stand one level higher
   out.name = past_label(fields.take("name"));
   if (is_custom) {

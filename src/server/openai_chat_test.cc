@@ -455,6 +455,7 @@ TEST(OpenAiChat, a_call_of_the_past_without_its_members_is_read_as_far_as_it_goe
     EXPECT_EQ(past.name, name) << call;
     EXPECT_EQ(json::write(past.arguments), arguments) << call;
     EXPECT_EQ(parsed.request->messages[1].call_id, "7");
+    EXPECT_EQ(parsed.notes.param, "") << call;  // no later refusal points at it
   }
 }
 

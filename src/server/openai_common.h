@@ -1,7 +1,6 @@
 // What Chat and Completions read and print alike.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 

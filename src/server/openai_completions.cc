@@ -270,11 +270,7 @@ class OpenAiCompletionCodec final : public ReplyCodec {
   // also where they are empty. offset: code points in front of them; then behind them.
   void set_tokens(json::Value& choice, size_t i, const std::vector<ReplyToken>& tokens,
                   int64_t& offset, bool has_prompt = false) const {
-    if (request_.generation.return_token_ids) {
-      json::Value ids = json::Value::array();
-      for (const ReplyToken& token : tokens) ids.push(json::Value::integer(token.id));
-      choice.set("token_ids", std::move(ids));
-    }
+    if (request_.generation.return_token_ids) choice.set("token_ids", ids_value(tokens));
     if (!request_.generation.n_logprobs) return;
     LogprobLists lists(*head_.tokenizer, offset);
     if (has_prompt) add_prompt(i, lists);

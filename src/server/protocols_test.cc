@@ -1,6 +1,8 @@
 // What each dialect alone promises: shapes, orders of events, fields, counts.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "base/hash.h"
 #include "tests/sim/dialects.h"
 #include "tests/sim/service_fixture.h"
@@ -297,6 +299,25 @@ TEST_F(Protocols, a_response_that_is_cancelled_is_told_as_far_as_it_was) {
     EXPECT_EQ(is_stream, running->bytes().find(told::text_at(item, "id")) != std::string::npos);
   }
   EXPECT_EQ(refusal_of(post("/v1/responses/other/cancel", "{}")), "request.unknown_response");
+}
+
+// The reply ends between the moment that its cancel is asked for and the one that it is told.
+TEST_F(Protocols, a_cancel_that_comes_too_late_is_answered_with_the_whole_reply) {
+  serve(says("so"));
+  fake_.engine->hold();
+  const auto running =
+      post("/v1/responses", body_of(Dialect::kResponses, R"("enable_thinking":false)"));
+  const std::string id =
+      told::text_at(answer_of(get("/requests")).find("requests")->items().at(0), "reply_id");
+  std::promise<void> gate;
+  running->post([opened = gate.get_future().share()] { opened.wait(); });
+  fake_.engine->release();
+  for (Engine::Counts counts = fake_.engine->counts(); counts.n_running + counts.n_waiting > 0;)
+    counts = fake_.engine->counts();
+  const auto cancel = post("/v1/responses/" + id + "/cancel", "{}");
+  gate.set_value();
+  EXPECT_EQ(told::text_at(answer_of(cancel), "status"), "completed");
+  EXPECT_EQ(told::text_at(answer_of(running), "status"), "completed");
 }
 
 TEST_F(Protocols, prompts_that_ask_for_no_cache_are_not_counted_as_asked_of_it) {

@@ -1,7 +1,5 @@
 #include "server/replay_map.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -27,8 +25,7 @@ std::string key_of(const std::string& owner, std::string_view before, std::strin
 
 // Of the rest of a line of the file.
 std::string checksum_of(std::string_view text) {
-  const Hash128 sum = xxh3_128(std::as_bytes(std::span(text)), 0);
-  return fmt::format("{:016x}{:016x}", sum.high, sum.low);
+  return hex_of(xxh3_128(std::as_bytes(std::span(text)), 0));
 }
 constexpr size_t kChecksumDigits = 32;
 
@@ -61,17 +58,12 @@ void ReplayMap::put(const std::string& owner, std::string_view before, std::stri
   Kept kept{key_of(owner, before, turn), std::move(replay)};
   kept.replay.tokens.shrink_to_fit();
   const std::lock_guard lock(mutex_);
-  if (file_) {
-    const std::string line = kept.line();
-    file_->write(line);
-    n_file_bytes_ += line.size() + 1;
-  }
+  if (file_) write_line(kept.line());
   insert(std::move(kept));
-  if (file_ && n_file_bytes_ > 2 * n_bytes_max_) {
-    if (const Result<void> rewritten = rewrite_file(); !rewritten) {
-      log(LogLevel::kWarning, "replies_not_kept", {{"reason", rewritten.error().detail}});
-      file_.reset();
-    }
+  if (!file_ || n_file_bytes_ <= 2 * n_bytes_max_) return;
+  if (const Result<void> rewritten = rewrite_file(); !rewritten) {
+    file_.reset();
+    log(LogLevel::kWarning, "replies_not_kept", {{"reason", rewritten.error().detail}});
   }
 }
 
@@ -136,21 +128,21 @@ void ReplayMap::take_in(const std::string& path, const std::string& identity, in
   }
 }
 
+void ReplayMap::write_line(const std::string& line) {
+  file_->write(line);
+  n_file_bytes_ += line.size() + 1;
+}
+
 // What is kept and nothing else; a process that is killed meanwhile leaves the old file.
 Result<void> ReplayMap::rewrite_file() {
   const std::string temporary = path_ + ".temporary";
-  ROOST_TRY(std::unique_ptr<LineFile> file, LineFile::begin(temporary));
-  file->write(identity_);
-  n_file_bytes_ = identity_.size() + 1;
-  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) {
-    const std::string line = kept->line();
-    file->write(line);
-    n_file_bytes_ += line.size() + 1;
-  }
-  if (std::rename(temporary.c_str(), path_.c_str()) != 0)
-    return Error{Refusal::FileWrite, path_ + ": " + std::strerror(errno)};
-  file_ = std::move(file);
-  return {};
+  ROOST_TRY(file_, LineFile::begin(temporary));
+  n_file_bytes_ = 0;
+  write_line(identity_);
+  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) write_line(kept->line());
+  if (std::rename(temporary.c_str(), path_.c_str()) == 0) return {};
+  file_.reset();
+  return Error{Refusal::FileWrite, path_ + ": " + std::strerror(errno)};
 }
 
 std::optional<Replay> ReplayMap::find(const std::string& owner, std::string_view before,

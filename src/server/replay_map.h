@@ -55,6 +55,7 @@ class ReplayMap {
   void drop(std::list<Kept>::iterator place);
   static std::optional<Kept> kept_of(const json::Value& value, int64_t n_tokens);
   void take_in(const std::string& path, const std::string& identity, int64_t n_tokens);
+  void write_line(const std::string& line);
   Result<void> rewrite_file();
 
   const size_t n_replies_max_, n_bytes_max_;

@@ -1,6 +1,5 @@
 #include "server/replay_map.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -120,7 +119,7 @@ TEST_F(ReplayFile, lines_of_other_forms_are_left_out) {
         R"({"key":"k","lead":"","tokens":{}})", R"({"key":"k","lead":"","tokens":["1"]})",
         R"({"key":"k","lead":"","tokens":[-1]})", R"({"key":"k","lead":"","tokens":[1e99]})"}) {
     const Hash128 sum = xxh3_128(std::as_bytes(std::span(std::string_view(line))), 0);
-    write(fmt::format("tokens 1\n{:016x}{:016x}{}\n", sum.high, sum.low, line));
+    write("tokens 1\n" + hex_of(sum) + line + "\n");
     ReplayMap map;
     EXPECT_TRUE(map.keep_in(path(), "tokens 1", 100));
     EXPECT_EQ(bytes(), "tokens 1\n") << line;

@@ -73,6 +73,7 @@ void ReplySession::cancel(Error why) {
 }
 
 json::Value ReplySession::cancelled_object() const {
+  if (n_ended_ == choices_.size()) return {};
   return setup_.codec->cancelled(choices_.front().machine);
 }
 

@@ -68,7 +68,8 @@ class ReplySession : public std::enable_shared_from_this<ReplySession> {
   // the exchange untouched and no choice behind.
   Result<void> start();
   void cancel(Error why);  // ends the reply with this error
-  // The reply as far as it is, cancelled; null where the dialect's replies are not asked for by id.
+  // The reply as far as it is, cancelled; null: it has ended, or its dialect knows no replies by
+  // id.
   json::Value cancelled_object() const;
 
   // Any thread.

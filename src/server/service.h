@@ -167,9 +167,10 @@ class Service {
   void warn_of_drafts(const Running& running, const ReplyOutcome& outcome);
   static int answered_status(const Running& running, const ReplyOutcome& outcome);
   void note_done(uint64_t session_id, const Running& running, const ReplyOutcome& outcome);
-  // before: called for each of them on its exchange's executor, before it is told. May be empty.
+  // before: called for each of them on its exchange's executor, before it is told; with null where
+  // it is over by then. May be empty.
   bool cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why,
-                    const std::function<void(ReplySession&)>& before = nullptr);
+                    const std::function<void(const ReplySession*)>& before = nullptr);
 
   const ServiceOptions options_;
   const Clock& clock_;

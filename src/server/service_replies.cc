@@ -46,7 +46,7 @@ void Service::forget(uint64_t session_id) {
 }
 
 bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, const Error& why,
-                           const std::function<void(ReplySession&)>& before) {
+                           const std::function<void(const ReplySession*)>& before) {
   const std::lock_guard lock(mutex_);
   bool has_any = false;
   for (const auto& [id, running] : running_) {
@@ -54,9 +54,8 @@ bool Service::cancel_where(const std::function<bool(const Running&)>& is_it, con
     has_any = true;
     running.exchange->post([weak = running.session, why, before] {
       const std::shared_ptr<ReplySession> session = weak.lock();
-      if (!session) return;
-      if (before) before(*session);
-      session->cancel(why);
+      if (before) before(session.get());
+      if (session) session->cancel(why);
     });
   }
   return has_any;

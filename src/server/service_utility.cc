@@ -343,8 +343,10 @@ void Service::cancel_response(Call& call, std::string_view id) {
                std::string_view(running.dialect) == "responses";
       },
       Error{Refusal::RequestCancelled, ""},
-      [this, waiting](const ReplySession& session) {
-        waiting->exchange->post([this, waiting, object = session.cancelled_object()] {
+      [this, waiting, id = std::string(id)](const ReplySession* session) {
+        const json::Value object = session == nullptr ? json::Value() : session->cancelled_object();
+        waiting->exchange->post([this, waiting, id, object] {
+          if (object.is_null()) return get_response(*waiting, id);  // it ended by itself
           answer(*waiting, json_response(200, object));
         });
       });

@@ -92,7 +92,7 @@ void Rounds::run_drafter(std::span<RoundStream> streams, const PlainStep& plain,
     // one that nobody asked.
     const auto end = s.drafts.begin() + s.n_drafts;
     const auto none = std::find(s.drafts.begin(), end, -1);
-    s.has_misfit = none != end;
+    if (none != end) s.rowless = StreamDrafts::Rowless::kMisfit;
     s.n_drafts = static_cast<int32_t>(none - s.drafts.begin());
   }
 }
@@ -116,16 +116,16 @@ void Rounds::measure_drafter(int64_t budget_ns, const DraftBlocks& draft) {
 }
 
 void Rounds::begin(StreamDrafts& s) const {
-  s.by_drafter = last_.by_drafter;
-  s.probe = last_.probe;
+  s.by_drafter = last_acceptance_;
+  s.probe = last_probe_;
 }
 
 void Rounds::end(const StreamDrafts& s) {
   if (s.figures.n_rounds + s.figures.n_plain_steps == 0) return;
-  last_.probe = s.probe.of_next();
+  last_probe_ = s.probe.of_next();
   if (s.figures.n_rounds == 0) return;  // it showed nothing new
-  last_.by_drafter = s.by_drafter;
-  last_.by_drafter.fade();
+  last_acceptance_ = s.by_drafter;
+  last_acceptance_.fade();
 }
 
 void Rounds::note(StreamDrafts& s, int32_t n_accepted, bool is_end) {
@@ -138,10 +138,11 @@ void Rounds::note(StreamDrafts& s, int32_t n_accepted, bool is_end) {
   const bool is_copy = s.source == DraftSource::kCopy;
   if (is_copy) s.figures.n_copied += s.n_drafts;
   // A draft without a row was tried all the same where all in front of it held.
-  const int32_t n_tried = s.n_drafts + (s.has_misfit || s.guesses_end);
-  const bool is_end_right = s.guesses_end && is_end && n_accepted == s.n_drafts;
+  using Rowless = StreamDrafts::Rowless;
+  const int32_t n_tried = s.n_drafts + (s.rowless != Rowless::kNone);
+  const bool is_end_right = s.rowless == Rowless::kEnd && is_end && n_accepted == s.n_drafts;
   if (n_tried > 0) (is_copy ? s.by_copy : s.by_drafter).record(n_tried, n_accepted + is_end_right);
-  s.has_misfit = s.guesses_end = false;
+  s.rowless = Rowless::kNone;
 }
 
 }  // namespace roost

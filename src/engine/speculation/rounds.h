@@ -23,9 +23,10 @@ struct StreamDrafts {
   std::array<int32_t, kDraftsMax> drafts{};
   int32_t n_drafts = 0;
   DraftSource source = DraftSource::kDrafter;
-  // Of the draft behind them, for which there is no row: it could not hold, or it was an end token,
-  // which holds if the reply ends there. Neither: there was none.
-  bool has_misfit = false, guesses_end = false;
+  // The draft behind them, for which there is no row: it could not hold, or it is an end token,
+  // which holds if the reply ends there.
+  enum class Rowless : uint8_t { kNone, kMisfit, kEnd };
+  Rowless rowless = Rowless::kNone;
 
   std::span<const int32_t> drafted() const { return {drafts.data(), size_t(n_drafts)}; }
 
@@ -80,7 +81,9 @@ class Rounds {
   const int32_t block_rows_max_;
   const Clock& clock_;
   DraftCosts costs_;
-  StreamDrafts last_;  // what the next stream begins with
+  // What the next stream begins with.
+  Acceptance last_acceptance_;
+  Probe last_probe_;
   std::vector<DraftOption> options_;
   std::vector<int32_t> depths_, drafted_;
   std::vector<DraftBlock> blocks_;

@@ -361,6 +361,15 @@ void count_up(std::span<const DraftBlock> blocks, std::span<int32_t> tokens) {
   ASSERT_EQ(at, tokens.size());
 }
 
+// One stream alone.
+struct LoneStream {
+  explicit LoneStream(Tokens its_text) : text(std::move(its_text)) {}
+  Tokens text;
+  StreamDrafts s;
+  CopyMatch matches{100};
+  RoundStream streams[1] = {{&s, &matches, text, 15, nullptr, {}}};
+};
+
 class RoundsTest : public testing::Test {
  protected:
   void set_costs(Rounds& rounds, double slope, double draft) {
@@ -391,13 +400,11 @@ TEST_F(RoundsTest, a_stream_begins_with_what_the_one_before_has_shown) {
   Rounds rounds(1, 16, 15, clock_);
   set_costs(rounds, 0.3, 0.2);
   const auto drafts_of_stream = [&](bool holds) {
-    StreamDrafts s;
-    CopyMatch matches(100);
-    const Tokens text = {1, 2, 3};
-    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+    LoneStream lone({1, 2, 3});
+    StreamDrafts& s = lone.s;
     rounds.begin(s);
     for (int step = 0; step < 20; ++step) {
-      rounds.plan(streams, {.n_rows = 1}, 15, count_up);
+      rounds.plan(lone.streams, {.n_rows = 1}, 15, count_up);
       Rounds::note(s, holds ? s.n_drafts : 0, false);
     }
     rounds.end(s);
@@ -435,10 +442,9 @@ TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
   for (const int32_t block_rows : {0, 16}) {
     Rounds rounds(1, block_rows, 15, clock_);
     set_costs(rounds, 0.1, 0.5);
-    StreamDrafts s;
-    CopyMatch matches(100);
-    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
-    rounds.plan(streams, {.n_rows = 1}, 15, count_up);
+    LoneStream lone(text);
+    StreamDrafts& s = lone.s;
+    rounds.plan(lone.streams, {.n_rows = 1}, 15, count_up);
     ASSERT_GT(s.n_drafts, 2);
     EXPECT_EQ(s.source, DraftSource::kCopy);
     EXPECT_EQ(s.drafts[0], 9);
@@ -449,7 +455,7 @@ TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
       s.n_drafts = 5;
       Rounds::note(s, 0, false);
     }
-    rounds.plan(streams, {.n_rows = 1}, 15, count_up);
+    rounds.plan(lone.streams, {.n_rows = 1}, 15, count_up);
     EXPECT_TRUE(s.n_drafts == 0 || s.source == DraftSource::kDrafter);
   }
 }
@@ -457,17 +463,15 @@ TEST_F(RoundsTest, a_copy_needs_no_drafter_and_competes_with_one) {
 TEST_F(RoundsTest, drafts_end_where_the_drafter_had_none) {
   Rounds rounds(1, 16, 15, clock_);
   set_costs(rounds, 0, 0.1);
-  StreamDrafts s;
-  CopyMatch matches(100);
-  const Tokens text = {5};
-  RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
-  rounds.plan(streams, {.n_rows = 1}, 15,
+  LoneStream lone({5});
+  StreamDrafts& s = lone.s;
+  rounds.plan(lone.streams, {.n_rows = 1}, 15,
               [](std::span<const DraftBlock>, std::span<int32_t> tokens) {
                 tokens[0] = 6;
                 tokens[1] = -1;
               });
   EXPECT_EQ(s.n_drafts, 1);
-  rounds.plan(streams, {.n_rows = 1}, 15,
+  rounds.plan(lone.streams, {.n_rows = 1}, 15,
               [](std::span<const DraftBlock>, std::span<int32_t>) {});  // all are none
   EXPECT_EQ(s.n_drafts, 0);
 }
@@ -477,18 +481,17 @@ TEST_F(RoundsTest, a_drafter_that_comes_to_nothing_is_soon_asked_no_more) {
   for (const bool guesses_end : {false, true}) {
     Rounds rounds(1, 16, 15, clock_);
     set_costs(rounds, 0.3, 0.2);
-    StreamDrafts s;
-    CopyMatch matches(100);
-    const Tokens text = {5};
-    RoundStream streams[] = {{&s, &matches, text, 15, nullptr, {}}};
+    LoneStream lone({5});
+    StreamDrafts& s = lone.s;
     int n_asked = 0;
     for (int step = 0; step < 40; ++step) {
-      rounds.plan(streams, {.n_rows = 1}, 15,
+      rounds.plan(lone.streams, {.n_rows = 1}, 15,
                   [&](std::span<const DraftBlock>, std::span<int32_t> tokens) {
                     ++n_asked;
                     if (guesses_end) tokens[0] = 0;
                   });
-      if (s.n_drafts > 0) s.n_drafts = 0, s.guesses_end = true;  // as Sequence::fit_drafts
+      if (s.n_drafts > 0)
+        s.n_drafts = 0, s.rowless = StreamDrafts::Rowless::kEnd;  // as Sequence::fit_drafts
       Rounds::note(s, 0, false);
     }
     EXPECT_GT(n_asked, 0);
@@ -499,10 +502,10 @@ TEST_F(RoundsTest, a_drafter_that_comes_to_nothing_is_soon_asked_no_more) {
 TEST_F(RoundsTest, an_end_that_was_guessed_and_came_is_a_draft_that_held) {
   StreamDrafts s;
   const double before = s.by_drafter.survival(1);
-  s.guesses_end = true;
+  s.rowless = StreamDrafts::Rowless::kEnd;
   Rounds::note(s, 0, true);
   EXPECT_GT(s.by_drafter.survival(1), before);
-  s.guesses_end = true;
+  s.rowless = StreamDrafts::Rowless::kEnd;
   Rounds::note(s, 0, false);
   EXPECT_LT(s.by_drafter.survival(1), before);
 }
