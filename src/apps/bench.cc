@@ -119,8 +119,8 @@ struct Report {
   double decode_flop = 0;              // of a step
   int64_t n_asked = 0, n_touched = 0;  // experts of a step's rows, over all layers; distinct ones
   double prompt_ms = 0, prompt_flop = 0;
-  std::map<std::string, double> decode_ms_by_op;  // mean
-  size_t resident = 0;                            // bytes, without the read loop's own buffer
+  std::map<std::string, double> decode_ms_by_op, prompt_ms_by_op;  // means
+  size_t resident = 0;  // bytes, without the read loop's own buffer
   double layers_share() const { return layers_bytes / (layers_ms / 1e3) / read_bandwidth; }
   double head_share() const { return head_bytes / (head_ms / 1e3) / read_bandwidth; }
   // The step against the larger of what its weights take to read and its products to compute.
@@ -130,12 +130,20 @@ struct Report {
   double prompt_share() const { return prompt_flop / (prompt_ms / 1e3) / fma_peak; }
 };
 
+std::map<std::string, double> ms_by_op(const TimedOps& ops, int n_runs) {
+  std::map<std::string, double> ms;
+  for (const auto& [op, seconds] : ops.seconds()) ms[op] = seconds * 1e3 / n_runs;
+  return ms;
+}
+
 Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions& options) {
   Report r;
   r.fma_peak = measure_fma_peak(subject.pool());
 
+  const int n_prompts = std::max(1, options.repetitions / 3);
   std::vector<double> prompt;
-  for (int rep = 0; rep < std::max(1, options.repetitions / 3); ++rep) {
+  subject.timed_ops().reset();
+  for (int rep = 0; rep < n_prompts; ++rep) {
     subject.rewind(0);
     prompt.push_back(seconds_of([&] {
       for (int64_t at = 0; at < options.prompt_rows; at += options.chunk_rows) {
@@ -144,6 +152,7 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
     }));
   }
   r.prompt_ms = median(prompt) * 1e3;
+  r.prompt_ms_by_op = ms_by_op(subject.timed_ops(), n_prompts);
   const ActiveBytes active = active_bytes(weights);
   r.prompt_flop = active.flop_layers_per_row * static_cast<double>(options.prompt_rows);
 
@@ -167,8 +176,7 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
     subject.rewind(options.context);
     subject.decode(true);
   }
-  for (const auto& [op, seconds] : subject.timed_ops().seconds())
-    r.decode_ms_by_op[op] = seconds * 1e3 / options.repetitions;
+  r.decode_ms_by_op = ms_by_op(subject.timed_ops(), options.repetitions);
   r.layers_ms = median(layers) * 1e3;
   r.decode_ms = median(whole) * 1e3;
   r.head_ms = r.decode_ms - r.layers_ms;
@@ -185,11 +193,22 @@ Report measure(const ModelWeights& weights, Subject& subject, const BenchOptions
   return r;
 }
 
+void print_by_op(const std::map<std::string, double>& ms_of) {
+  std::printf("  ms by op");
+  for (const auto& [op, ms] : ms_of) std::printf("  %s %.2f", op.c_str(), ms);
+  std::printf("\n");
+}
+
 void print(const Report& r, const Subject& subject, const BenchOptions& options) {
   if (options.json) {
     json::Value v = json::Value::object();
     v.set("backend", json::Value::string(subject.ops().name()));
     const auto set = [&](const char* key, double value) { v.set(key, json::Value::real(value)); };
+    const auto set_by_op = [&](const char* key, const std::map<std::string, double>& ms_of) {
+      json::Value by_op = json::Value::object();
+      for (const auto& [op, ms] : ms_of) by_op.set(op, json::Value::real(ms));
+      v.set(key, std::move(by_op));
+    };
     set("read_bandwidth_gb_s", r.read_bandwidth / 1e9), set("fma_peak_gflop_s", r.fma_peak / 1e9);
     set("decode_rows", static_cast<double>(options.decode_rows)),
         set("context", static_cast<double>(options.context));
@@ -201,11 +220,10 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
     set("layers_bytes", r.layers_bytes), set("head_bytes", r.head_bytes);
     set("layers_share_of_bandwidth", r.layers_share()),
         set("head_share_of_bandwidth", r.head_share());
-    json::Value by_op = json::Value::object();
-    for (const auto& [op, ms] : r.decode_ms_by_op) by_op.set(op, json::Value::real(ms));
-    v.set("decode_ms_by_op", std::move(by_op));
+    set_by_op("decode_ms_by_op", r.decode_ms_by_op);
     set("prompt_rows", static_cast<double>(options.prompt_rows)), set("prompt_ms", r.prompt_ms);
     set("prompt_share_of_fma_peak", r.prompt_share());
+    set_by_op("prompt_ms_by_op", r.prompt_ms_by_op);
     set("resident_bytes", static_cast<double>(r.resident));
     std::printf("%s\n", json::write(v).c_str());
     return;
@@ -226,15 +244,14 @@ void print(const Report& r, const Subject& subject, const BenchOptions& options)
   if (r.n_asked > 0)
     std::printf("  experts %lld distinct of %lld asked for\n", static_cast<long long>(r.n_touched),
                 static_cast<long long>(r.n_asked));
-  std::printf("  ms by op");
-  for (const auto& [op, ms] : r.decode_ms_by_op) std::printf("  %s %.2f", op.c_str(), ms);
-  std::printf("\n");
+  print_by_op(r.decode_ms_by_op);
   std::printf(
       "prompt    %lld rows in chunks of %lld: %.0f ms, %.0f tokens/s, %.1f GFLOP/s: %.0f %% of the "
       "FMA peak\n",
       static_cast<long long>(options.prompt_rows), static_cast<long long>(options.chunk_rows),
       r.prompt_ms, 1e3 * static_cast<double>(options.prompt_rows) / r.prompt_ms,
       r.prompt_flop / r.prompt_ms / 1e6, 100 * r.prompt_share());
+  print_by_op(r.prompt_ms_by_op);
   std::printf("memory    %.0f MB resident\n", static_cast<double>(r.resident) / 1e6);
 }
 

@@ -8,14 +8,11 @@
 namespace roost {
 namespace {
 
-// As in quant_linear; of matrices with few inputs more outputs make a tile, if its rows are few.
-constexpr int64_t kTileOutputs = 32, kTileRows = 256;
+// Of matrices with few inputs more outputs make a tile.
 constexpr int64_t kTileInputs = 2048, kWideTileOutputs = 128;
 
-int64_t tile_outputs(const QuantMatrix& w, int64_t n_rows) {
-  const bool is_small = w.n_in * kWideTileOutputs <= kTileInputs * kTileOutputs;
-  const bool fits = n_rows * kWideTileOutputs <= kTileRows * kTileOutputs;
-  return is_small && fits ? kWideTileOutputs : kTileOutputs;
+int64_t tile_outputs(const QuantMatrix& w) {
+  return w.n_in * kWideTileOutputs <= kTileInputs * kTileOutputs ? kWideTileOutputs : kTileOutputs;
 }
 
 // A pair is one row at one of its experts; the shared expert is one more expert with every row.
@@ -25,7 +22,7 @@ struct Group {
 };
 
 struct Plan {
-  std::span<Group> groups;      // experts that have rows, ascending id, the shared one last
+  std::span<Group> groups;      // the shared expert, whose rows are the most; those that have rows
   std::span<int32_t> rows;      // [pairs] row of x of each sorted pair
   std::span<int32_t> slots;     // [pairs] row·slots + slot: where the pair's output goes
   std::span<int32_t> in_order;  // [pairs] 0, 1, 2, …: ids of the hidden rows
@@ -47,6 +44,13 @@ Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
   const int32_t* ids = op.ids.as<int32_t>();
   for (int64_t i = 0; i < n_rows * k; ++i) ++next[static_cast<size_t>(ids[i])];
   int32_t first = 0;
+  if (op.shared != nullptr) {
+    plan.groups[static_cast<size_t>(plan.n_groups++)] = {op.shared, 0, n_rows};
+    for (; first < n_rows; ++first) {
+      plan.rows[static_cast<size_t>(first)] = first;
+      plan.slots[static_cast<size_t>(first)] = static_cast<int32_t>(first * n_slots + k);
+    }
+  }
   for (int64_t e = 0; e < n_experts; ++e) {
     const int32_t n = next[static_cast<size_t>(e)];
     if (n > 0)
@@ -62,13 +66,6 @@ Plan sort_by_expert(const MoeExperts& op, Arena& arena) {
       plan.slots[at] = static_cast<int32_t>(row * n_slots + s);
     }
   }
-  if (op.shared != nullptr) {
-    plan.groups[static_cast<size_t>(plan.n_groups++)] = {op.shared, first, n_rows};
-    for (int64_t row = 0; row < n_rows; ++row) {
-      plan.rows[static_cast<size_t>(first + row)] = static_cast<int32_t>(row);
-      plan.slots[static_cast<size_t>(first + row)] = static_cast<int32_t>(row * n_slots + k);
-    }
-  }
   for (int64_t i = 0; i < n_pairs; ++i)
     plan.in_order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
   return plan;
@@ -81,28 +78,37 @@ struct Item {
   int32_t pair_begin, n_pairs;
 };
 
+const QuantMatrix& matrix_of(const Group& group, bool is_down) {
+  return is_down ? group.mlp->down : group.mlp->gate;
+}
+
+// Rows of a tile of n_outputs outputs: as many as the thread's tiles of values have room for.
+int64_t tile_rows(int64_t n_outputs) {
+  return std::min(kTileRows, kTileRows * kTileOutputs / n_outputs);
+}
+
+int64_t n_tiles(const Plan& plan, bool is_down, int64_t n_outputs) {
+  int64_t n = 0;
+  for (const Group& group : plan.groups.first(static_cast<size_t>(plan.n_groups)))
+    n += div_ceil(matrix_of(group, is_down).n_out, n_outputs) *
+         div_ceil(group.n_pairs, tile_rows(n_outputs));
+  return n;
+}
+
 std::span<Item> make_items(const Plan& plan, bool is_down, Arena& arena) {
-  const auto matrix = [&](const Group& group) -> const QuantMatrix& {
-    return is_down ? group.mlp->down : group.mlp->gate;
-  };
-  int64_t n_items = 0;
-  for (const Group& group : plan.groups.first(static_cast<size_t>(plan.n_groups))) {
-    const int64_t n_tile = tile_outputs(matrix(group), group.n_pairs);
-    n_items +=
-        (matrix(group).n_out + n_tile - 1) / n_tile * ((group.n_pairs + kTileRows - 1) / kTileRows);
-  }
-  const std::span<Item> items = arena.span<Item>(static_cast<size_t>(n_items));
+  const int64_t n_outputs = tile_outputs(matrix_of(plan.groups[0], is_down));
+  const std::span<Item> items =
+      arena.span<Item>(static_cast<size_t>(n_tiles(plan, is_down, n_outputs)));
   size_t i = 0;
   for (int64_t g = 0; g < plan.n_groups; ++g) {
     const Group& group = plan.groups[static_cast<size_t>(g)];
-    const int64_t n_out = matrix(group).n_out;
-    const int64_t n_tile = tile_outputs(matrix(group), group.n_pairs);
-    for (int64_t out = 0; out < n_out; out += n_tile) {
-      for (int64_t p = 0; p < group.n_pairs; p += kTileRows) {
+    const int64_t n_out = matrix_of(group, is_down).n_out;
+    for (int64_t out = 0; out < n_out; out += n_outputs) {
+      for (int64_t p = 0; p < group.n_pairs; p += tile_rows(n_outputs)) {
         items[i++] = {static_cast<int32_t>(g), static_cast<int32_t>(out),
-                      static_cast<int32_t>(std::min(n_tile, n_out - out)),
+                      static_cast<int32_t>(std::min(n_outputs, n_out - out)),
                       static_cast<int32_t>(group.first_pair + p),
-                      static_cast<int32_t>(std::min(kTileRows, group.n_pairs - p))};
+                      static_cast<int32_t>(std::min(tile_rows(n_outputs), group.n_pairs - p))};
       }
     }
   }
@@ -242,9 +248,9 @@ void moe_experts_cpu(const MoeExperts& op, CpuContext& context) {
   gate_up(plan, make_items(plan, false, arena), inputs, scratch, hidden, width, context.pool);
 
   const Forms hiddens = take_forms(op, true, n_pairs, arena);
-  const int64_t n_routed_pairs = n_rows * op.ids.dim(1);
+  const int64_t n_shared_pairs = op.shared ? n_rows : 0;
   context.pool.parallel_for(n_pairs, [&](int64_t pair) {
-    const QuantMatrix& w = pair < n_routed_pairs ? op.experts[0].down : op.shared->down;
+    const QuantMatrix& w = pair < n_shared_pairs ? op.shared->down : op.experts[0].down;
     fill_product_row(hidden + pair * width, hiddens.of(w), pair);
   });
   down(plan, make_items(plan, true, arena), hiddens, scratch, op.y, context.pool);

@@ -206,8 +206,10 @@ void affine_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const P
     if (o + kOut <= n_out) {
       affine_rows<kC, kOut, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
                                    values, sums, scales, y);
-      for (int i = 0; i < kOut * kRows; ++i)
-        out[i / kOut * out_stride + o + i % kOut] = y[i * Sums::kSumStride];
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kOut; ++i)
+          out[r * out_stride + o + i] = y[(r * kOut + i) * Sums::kSumStride];
+      }
       o += kOut;
     } else {
       affine_rows<kC, 1, kRows>(weight, row_bytes, factor_row_bytes, n_groups, w.group, groups,
