@@ -84,12 +84,18 @@ int32_t depth_of_try(const DraftOption& option, const PlainStep& plain, const Dr
   return depth;
 }
 
-int32_t Probe::depth(int32_t planned, int32_t of_try) {
+int32_t Probe::depth(int32_t planned, int32_t of_try, int32_t most) {
+  of_try = std::min(of_try, most);
+  is_try_ = false;
   if (of_try == 0) return 0;
-  if (is_first_) {
+  if (is_first_ || deeper_ > planned) {
+    const int32_t n = std::max({planned, of_try, std::min(deeper_, most)});
     is_first_ = false;
-    return std::max(planned, of_try);
+    deeper_ = 0;
+    is_try_ = n > planned;
+    return n;
   }
+  deeper_ = 0;
   if (planned > 0) {
     wait_ = kFirstWait;
     n_plain_ = 0;
@@ -98,11 +104,18 @@ int32_t Probe::depth(int32_t planned, int32_t of_try) {
   if (++n_plain_ < wait_) return 0;
   n_plain_ = 0;
   wait_ = std::min(2 * wait_, kWaitMax);
+  is_try_ = true;
   return of_try;
+}
+
+void Probe::note(int32_t n_drafted, bool all_held) {
+  deeper_ = is_try_ && n_drafted > 0 && all_held ? 2 * n_drafted + 1 : 0;
 }
 
 Probe Probe::of_next() const {
   Probe next = *this;
+  next.is_try_ = false;
+  next.deeper_ = 0;
   next.wait_ = std::min(wait_, kWaitOfNextMax);
   return next;
 }

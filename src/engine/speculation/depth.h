@@ -46,18 +46,24 @@ double worth_of(const DraftOption& option, int32_t depth, const PlainStep& plain
 int32_t depth_of_try(const DraftOption& option, const PlainStep& plain, const DraftCosts& costs);
 
 // Lets a stream's first round be a try, and one whose drafts do not pay try again, seldomer each
-// time that it was in vain.
+// time that it was in vain. A try is cheap and shallow; behind one that held whole comes another,
+// twice as deep: drafts may pay only where many hold at once.
 class Probe {
  public:
-  // Drafts to bring in this step: the planned ones, or those of a try when it is due.
-  int32_t depth(int32_t planned, int32_t of_try);
+  // Drafts to bring in this step, at most `most`: the planned ones, or more where a try is due.
+  int32_t depth(int32_t planned, int32_t of_try, int32_t most);
+  // What became of the drafts of the step.
+  void note(int32_t n_drafted, bool all_held);
+  // The next try follows one that held: what the stream has shown is no older than that.
+  bool goes_deeper() const { return deeper_ > 0; }
   // Of a stream that begins when this one has ended: it goes on waiting, but not for so long that
   // replies of another kind find no drafts.
   Probe of_next() const;
 
  private:
   static constexpr int32_t kFirstWait = 16, kWaitMax = 512, kWaitOfNextMax = 128;
-  bool is_first_ = true;
+  bool is_first_ = true, is_try_ = false;
+  int32_t deeper_ = 0;  // drafts of the next step, if a try has just held
   int32_t wait_ = kFirstWait, n_plain_ = 0;
 };
 

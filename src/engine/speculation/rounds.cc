@@ -49,9 +49,9 @@ void Rounds::plan(std::span<RoundStream> streams, const PlainStep& plain, int64_
     s.source = options_[i].source;
     const auto most =
         static_cast<int32_t>(std::min<int64_t>(options_[i].drafts_max, depths_[i] + n_left));
-    const int32_t of_try = std::min(depth_of_try(options_[i], plain, costs_), most);
-    s.n_drafts = s.probe.depth(depths_[i], of_try);
-    if (depths_[i] == 0 && s.n_drafts > 0)
+    const bool is_new = !s.probe.goes_deeper();
+    s.n_drafts = s.probe.depth(depths_[i], depth_of_try(options_[i], plain, costs_), most);
+    if (is_new && depths_[i] == 0 && s.n_drafts > 0)
       (s.source == DraftSource::kCopy ? s.by_copy : s.by_drafter).fade();
     n_left -= s.n_drafts - depths_[i];
   }
@@ -142,6 +142,7 @@ void Rounds::note(StreamDrafts& s, int32_t n_accepted, bool is_end) {
   const int32_t n_tried = s.n_drafts + (s.rowless != Rowless::kNone);
   const bool is_end_right = s.rowless == Rowless::kEnd && is_end && n_accepted == s.n_drafts;
   if (n_tried > 0) (is_copy ? s.by_copy : s.by_drafter).record(n_tried, n_accepted + is_end_right);
+  s.probe.note(n_tried, n_accepted + is_end_right == n_tried);
   s.rowless = Rowless::kNone;
 }
 

@@ -202,13 +202,13 @@ TEST(PlanDepths, no_single_depth_of_a_lone_stream_is_better) {
 
 TEST(Probe, the_first_round_is_tried_and_later_ones_seldomer_and_seldomer) {
   Probe probe;
-  EXPECT_EQ(probe.depth(0, 0), 0);
-  EXPECT_EQ(probe.depth(0, 7), 7);
+  EXPECT_EQ(probe.depth(0, 0, 15), 0);
+  EXPECT_EQ(probe.depth(0, 7, 15), 7);
   std::vector<int> gaps;
   int gap = 0;
   for (int step = 0; step < 4000; ++step) {
     ++gap;
-    if (probe.depth(0, 7) == 0) continue;
+    if (probe.depth(0, 7, 15) == 0) continue;
     gaps.push_back(gap);
     gap = 0;
   }
@@ -227,6 +227,41 @@ TEST(Probe, a_try_costs_half_a_plain_step_or_is_one_draft) {
   EXPECT_EQ(depth_of_try(none, {.n_rows = 1}, costs_of(0.02, 0)), 0);
 }
 
+// A row costs more than half a step, so that only a nearly whole block pays; a try has one draft.
+TEST(Probe, tries_that_hold_go_deeper_until_drafts_pay) {
+  Probe probe;
+  std::vector<int32_t> tried;
+  for (int32_t depth = probe.depth(0, 1, 15); depth > 0; depth = probe.depth(0, 1, 15)) {
+    tried.push_back(depth);
+    ASSERT_LT(tried.size(), 9u);
+    probe.note(depth, tried.size() < 5);
+  }
+  EXPECT_EQ(tried, (std::vector<int32_t>{1, 3, 7, 15, 15}));
+  probe = {};
+  EXPECT_EQ(probe.depth(0, 1, 15), 1);
+  probe.note(1, true);
+  EXPECT_EQ(probe.depth(5, 1, 15), 5);  // the plan is deeper
+  probe.note(5, true);
+  EXPECT_EQ(probe.depth(0, 1, 15), 0);  // that was no try
+  EXPECT_FALSE(probe.of_next().goes_deeper());
+
+  const DraftCosts costs = costs_of(0.7, 0.1);
+  Acceptance a;
+  probe = {};
+  int64_t n_drafts = 0;
+  for (int step = 0; step < 100; ++step) {
+    const DraftOption options[] = {{15, DraftSource::kCopy, &a}};
+    int32_t planned[1];
+    plan_depths(options, {.n_rows = 1}, 100, costs, planned);
+    const int32_t depth =
+        probe.depth(planned[0], depth_of_try(options[0], {.n_rows = 1}, costs), 15);
+    if (depth > 0) a.record(depth, depth);
+    probe.note(depth, true);
+    n_drafts += depth;
+  }
+  EXPECT_GT(n_drafts, 90 * 15);
+}
+
 // Drafts that never hold, in short replies, where a row costs half a step: nearly nothing is lost.
 TEST(Probe, hopeless_drafts_cost_a_short_reply_less_than_three_hundredths) {
   const DraftCosts costs = costs_of(0.45, 0);
@@ -238,9 +273,11 @@ TEST(Probe, hopeless_drafts_cost_a_short_reply_less_than_three_hundredths) {
     const DraftOption options[] = {{15, DraftSource::kDrafter, &a}};
     int32_t planned[1];
     plan_depths(options, {.n_rows = 1}, 100, costs, planned);
-    const int32_t depth = probe.depth(planned[0], depth_of_try(options[0], {.n_rows = 1}, costs));
+    const int32_t depth =
+        probe.depth(planned[0], depth_of_try(options[0], {.n_rows = 1}, costs), 15);
     if (planned[0] == 0 && depth > 0) a.fade();
     if (depth > 0) a.record(depth, 0);
+    probe.note(depth, false);
     ms += costs.step.estimate(1 + depth, 0);
   }
   EXPECT_LT(kTokens * costs.step.estimate(1, 0) / ms, 1);
@@ -257,10 +294,13 @@ TEST(Probe, a_stream_that_becomes_predictable_is_found_out) {
     const DraftOption options[] = {{15, DraftSource::kDrafter, &a}};
     int32_t planned[1];
     plan_depths(options, {.n_rows = 1}, 100, costs, planned);
-    const int32_t depth = probe.depth(planned[0], depth_of_try(options[0], {.n_rows = 1}, costs));
+    const bool is_new = !probe.goes_deeper();
+    const int32_t depth =
+        probe.depth(planned[0], depth_of_try(options[0], {.n_rows = 1}, costs), 15);
     const bool is_predictable = step >= 200;
-    if (planned[0] == 0 && depth > 0) a.fade();
+    if (planned[0] == 0 && depth > 0 && is_new) a.fade();
     if (depth > 0) a.record(depth, is_predictable ? depth : 0);
+    probe.note(depth, is_predictable);
     if (!is_predictable) n_early_drafts += depth;
     if (step >= 500) n_late += depth;
   }

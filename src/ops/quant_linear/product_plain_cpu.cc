@@ -23,11 +23,10 @@ using DF = hn::ScalableTag<float>;
 
 constexpr float kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-// Outputs that share the loads of so many rows. With more rows an output has accumulators enough to
-// hide the latency of its products, and two of them were 5 % slower than one.
+// Outputs that share the loads of so many rows.
 constexpr int outputs_per_pass(int n_rows) {
   if (HWY_MAX_BYTES != 64) return 1;
-  return n_rows <= 4 ? 4 : 1;
+  return n_rows <= 4 ? 4 : 2;
 }
 
 // y[i·s] = W[o] · x[r], i = r·kOut + o, s the stride of the accumulators' sums, for kOut plain
@@ -74,8 +73,10 @@ void plain_tile(const QuantMatrix& w, int64_t out_begin, int64_t n_out, const Pr
     plain_rows<kIsBf16, kHere, kRows>(
         reinterpret_cast<const uint8_t*>(w.codes) + (out_begin + o) * row_bytes, row_bytes, w.n_in,
         values, y);
-    for (int i = 0; i < kHere * kRows; ++i)
-      out[i / kHere * out_stride + o + i % kHere] = y[i * Accumulators<kHere * kRows>::kSumStride];
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kHere; ++i)
+        out[r * out_stride + o + i] = y[(r * kHere + i) * Accumulators<kHere * kRows>::kSumStride];
+    }
   };
   int64_t o = 0;
   for (; o + kOut <= n_out; o += kOut) pass.template operator()<kOut>(o);
