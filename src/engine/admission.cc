@@ -158,7 +158,7 @@ bool EngineCore::reserve(Sequence& s, bool with_cache) {
   while (static_cast<int64_t>(s.pages.size()) < n_pages) s.pages.push_back(*tree_.take_page());
   if (!s.has_started) {
     s.event.n_cached = s.n_computed;
-    counts_.n_cached_tokens += s.n_computed;
+    if (!s.is_private) counts_.n_cached_tokens += s.n_computed;
   }
   counts_.n_restored += s.event.is_from_disk && !s.has_started;
   tree_.tick();

@@ -48,7 +48,10 @@ struct EngineRequest {
   Hash128 sharer;
   int64_t deadline_ns = 0;  // on the engine's clock; 0: none. Past it: request.deadline
   bool uses_cache = true;   // false: reads nothing from the prefix cache and leaves nothing in it
-  Hash128 cache_salt;       // only requests of the same salt share prefixes
+  // The same for the choices of one prompt, which nobody else may guess: without the cache they
+  // compute it once all the same. 0: there is one choice.
+  uint64_t choices = 0;
+  Hash128 cache_salt;  // only requests of the same salt share prefixes
   // Prompt positions, beside those that the engine finds itself, at which later prompts are likely
   // to differ from this one: state is kept there. Any order; those outside 1 … n_prompt - 1 are
   // ignored.
@@ -116,7 +119,7 @@ class Engine {
     int32_t n_free_slots = 0, n_slots = 0;
     int32_t n_kept_snapshots = 0, n_snapshots = 0;
     int64_t n_steps = 0, n_requests = 0, n_prompt_tokens = 0, n_generated_tokens = 0;
-    int64_t n_cached_tokens = 0;  // prompt tokens that needed no row
+    int64_t n_cached_tokens = 0;  // prompt tokens that the prefix cache spared
     int64_t n_suspended = 0;      // times that a sequence had to wait for memory of others
     int64_t n_evicted_pages = 0, n_evicted_snapshots = 0;
     int64_t n_saved_snapshots = 0, n_restored_snapshots = 0;

@@ -79,7 +79,8 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(EngineRequest request, Event
   s->tokens.reserve(static_cast<size_t>(n_tokens_max));
   s->tokens = request.prompt;
   s->pages.reserve(static_cast<size_t>((n_tokens_max + kPageTokens - 1) / kPageTokens));
-  s->uses_cache = options.has_cache && request.uses_cache && !request.tells_prompt;
+  s->uses_cache = options.has_cache && !request.tells_prompt;
+  s->is_private = s->uses_cache && !request.uses_cache;
   s->event.n_prompt = s->n_prompt;
   s->event.tokens.reserve(1);
   s->event.submitted_ns = now_ns;
@@ -162,6 +163,7 @@ int64_t EngineCore::next_copy_ns() const {
 // ---- Commands -----------------------------------------------------------------------------------
 
 void EngineCore::add(SequencePtr sequence) {
+  if (sequence->is_private) make_private(*sequence);
   sequence->clock = &clock_;
   sequence->mask_seconds = &counts_.mask_seconds;
   const auto share = std::find_if(shares_.begin(), shares_.end(), [&](const Share& known) {
@@ -298,7 +300,9 @@ void EngineCore::remove_finished() {
   for (SequencePtr& s : running_) {
     if (s->sink) continue;
     const EngineEvent& end = s->event;
-    if (end.error && end.error->refusal == Refusal::EngineNonfinite) {
+    if (s->is_private) {
+      // Its own, which are dropped below.
+    } else if (end.error && end.error->refusal == Refusal::EngineNonfinite) {
       tree_.drop_snapshots_of(s->id);
       if (host_) host_->drop_snapshots_of(s->id);
     } else if (end.finish == Finish::kCancelled || end.finish == Finish::kError) {
@@ -313,6 +317,8 @@ void EngineCore::remove_finished() {
     if (host_ && !s->sink) host_->forget(*s);
     if (disk_ && !s->sink) disk_->forget(*s);
   }
+  for (const SequencePtr& s : running_) drop_private(*s);
+  for (const SequencePtr& s : waiting_) drop_private(*s);
   const auto has_ended = [](const SequencePtr& s) { return !s->sink; };
   const size_t n_stopped = std::erase_if(running_, has_ended);
   if (n_stopped > 0) ++epoch_;

@@ -103,6 +103,9 @@ class EngineCore {
   void release(Sequence& s);
 
   // prefix_binding.cc: a sequence and the prefix tree.
+  static void make_private(Sequence& s);
+  void drop_private(const Sequence& s);
+  static uint64_t owner_of(const Sequence& s);  // of its snapshots
   void plan_places(Sequence& s) const;
   int64_t estimate_hit(const Sequence& s);
   std::optional<int32_t> take_over_pages(Sequence& s);

@@ -314,7 +314,7 @@ void EngineCore::keep_places_passed() {
                          [](const Place& p, int64_t position) { return p.position < position; });
     if (place != s.places.end() && place->position == s.n_stored) {
       keep_snapshot(s, place->kind);
-    } else if (s.n_stored % options_.snapshot_every == 0) {
+    } else if (!s.is_private && s.n_stored % options_.snapshot_every == 0) {
       keep_snapshot(s, SnapshotKind::kLadder);
     }
   }

@@ -224,6 +224,13 @@ TEST(Engine, a_full_queue_refuses_and_the_next_request_is_fine) {
   EXPECT_EQ(ask(*engine, request(prompt, 3)).tokens.size(), 3u);
 }
 
+// When the last ending has been published.
+Engine::Counts idle_counts(const Engine& engine) {
+  Engine::Counts counts = engine.counts();
+  while (counts.n_running > 0) counts = engine.counts();
+  return counts;
+}
+
 TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
   const std::vector<int32_t> prompt = golden_answers().at("story").prompt;
   const auto endless = [&](uint64_t seed) {
@@ -249,16 +256,22 @@ TEST(Engine, memory_that_runs_out_delays_the_newest_and_changes_no_token) {
     options.kv_bytes = 10 * page_bytes;
     const auto engine = make_engine(options);
     std::vector<Listener> together(3);
-    for (uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(engine->submit(endless(s), together[s].sink()));
+    for (uint64_t s = 0; s < 3; ++s) {
+      EngineRequest r = endless(s);
+      r.uses_cache = has_drafter;  // what waits keeps its state with and without the cache
+      ASSERT_TRUE(engine->submit(r, together[s].sink()));
+    }
     int64_t n_rounds = 0;
     for (size_t s = 0; s < 3; ++s) {
       const Answer have = together[s].wait();
       EXPECT_EQ(have.tokens, alone[s].tokens) << s;
       n_rounds += have.end.drafts.n_rounds;
     }
-    const Engine::Counts counts = engine->counts();
+    const Engine::Counts counts = idle_counts(*engine);
     EXPECT_EQ(counts.n_pages, 10);
     EXPECT_GT(counts.n_suspended, 0);
+    EXPECT_GT(counts.n_saved_snapshots, 0);
+    EXPECT_EQ(counts.n_kept_snapshots > 0, has_drafter);
     if (has_drafter) {
       EXPECT_GT(n_rounds, 0);
     }
@@ -286,8 +299,7 @@ TEST(Engine, pages_and_slots_come_back_after_endings_of_every_kind) {
   }
   for (auto& listener : listeners) listener->wait();
   ask(*engine, request(answers.at("count").prompt, 2));
-  Engine::Counts counts = engine->counts();
-  while (counts.n_running > 0) counts = engine->counts();  // the last ending is being published
+  const Engine::Counts counts = idle_counts(*engine);
   EXPECT_EQ(counts.n_free_pages, counts.n_pages);
   EXPECT_EQ(counts.n_free_slots, counts.n_slots);
   EXPECT_EQ(counts.n_waiting, 0);
@@ -339,6 +351,34 @@ TEST(Engine, the_next_turn_goes_on_behind_the_reply) {
   EXPECT_EQ(ask(*engine, salted).end.n_cached, n_known + 3);
 }
 
+TEST(Engine, choices_without_the_cache_compute_their_prompt_once_and_leave_nothing) {
+  const auto engine = make_engine();
+  std::vector<int32_t> prompt(500);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7 % 3000);
+  const Answer known = ask(*engine, request(prompt, 6));
+  const Engine::Counts before = idle_counts(*engine);
+  EngineRequest choice = request(prompt, 6);
+  choice.uses_cache = false;
+  choice.choices = 77;
+  std::vector<Listener> listeners(3);
+  for (Listener& listener : listeners) ASSERT_TRUE(engine->submit(choice, listener.sink()));
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    const Answer answer = listeners[i].wait();
+    EXPECT_EQ(answer.tokens, known.tokens);
+    EXPECT_EQ(answer.end.n_cached, i == 0 ? 0 : 499);
+  }
+  const Engine::Counts after = idle_counts(*engine);
+  EXPECT_LT(after.n_prompt_tokens - before.n_prompt_tokens, 510);
+  EXPECT_EQ(after.n_cached_tokens, before.n_cached_tokens);
+  EXPECT_EQ(after.n_kept_snapshots, before.n_kept_snapshots);
+  // Neither others nor later choices see anything of it.
+  prompt[0] += 1;
+  choice.prompt = prompt;
+  EXPECT_EQ(ask(*engine, choice).end.n_cached, 0);
+  EXPECT_EQ(ask(*engine, choice).end.n_cached, 0);
+  EXPECT_EQ(ask(*engine, request(prompt, 6)).end.n_cached, 0);
+}
+
 TEST(Engine, equal_prompts_that_come_together_are_computed_once) {
   const auto engine = make_engine();
   std::vector<int32_t> prompt(500);
@@ -353,8 +393,7 @@ TEST(Engine, equal_prompts_that_come_together_are_computed_once) {
     EXPECT_EQ(answer.tokens, first.tokens);
     EXPECT_EQ(answer.end.n_cached, 499);
   }
-  Engine::Counts counts = engine->counts();
-  while (counts.n_running > 0) counts = engine->counts();
+  const Engine::Counts counts = idle_counts(*engine);
   EXPECT_LT(counts.n_prompt_tokens - before, 520);
   EXPECT_EQ(counts.n_cached_tokens, 3 * 499);
 }

@@ -13,6 +13,10 @@ namespace roost {
 // that are cut anywhere.
 void EngineCore::plan_places(Sequence& s) const {
   if (!s.uses_cache) return;
+  if (s.is_private) {
+    if (s.request.choices != 0) add_place(s, {s.n_prompt - 1, SnapshotKind::kTurn});
+    return;
+  }
   const int64_t n_ladder = s.n_prompt / options_.snapshot_every;
   s.places.reserve(s.request.places.size() + static_cast<size_t>(n_ladder) + 16);
   for (int64_t i = 1; i <= n_ladder; ++i)
@@ -47,7 +51,7 @@ void EngineCore::add_place(Sequence& s, Place place) const {
 
 // Behind the newest token. A step allocates nothing, so there is room for some.
 void EngineCore::add_place_at_end(Sequence& s) const {
-  if (s.uses_cache && s.places.size() < s.places.capacity())
+  if (s.uses_cache && !s.is_private && s.places.size() < s.places.capacity())
     s.places.push_back({s.n_tokens(), SnapshotKind::kReply});
 }
 
@@ -59,6 +63,7 @@ std::optional<Place> EngineCore::next_place(const Sequence& s) const {
       s.places.begin(), s.places.end(), s.n_stored,
       [](int64_t position, const Place& place) { return position < place.position; });
   if (next != s.places.end()) return *next;
+  if (s.is_private) return std::nullopt;
   const int64_t every = options_.snapshot_every;
   return Place{(s.n_stored / every + 1) * every, SnapshotKind::kLadder};
 }
@@ -97,8 +102,36 @@ void EngineCore::keep_snapshot(Sequence& s, SnapshotKind kind) {
   absorb_waiting(s);
   publish(s, position);
   const auto last_page = static_cast<size_t>((position - 1) / kPageTokens);
-  const auto snapshot = tree_.add_snapshot(s.pages[last_page], position, kind, s.id, s.n_turns);
-  if (snapshot) runner_.save_state(s.slot, *snapshot);
+  const auto snapshot =
+      tree_.add_snapshot(s.pages[last_page], position, kind, owner_of(s), s.n_turns);
+  if (!snapshot) return;
+  runner_.save_state(s.slot, *snapshot);
+  if (!s.is_private) return;
+  for (const LowerTier tier : {LowerTier::kHost, LowerTier::kDisk})
+    tree_.mark_saved(*snapshot, tier);  // it is not to be
+}
+
+uint64_t EngineCore::owner_of(const Sequence& s) {
+  return s.is_private ? s.request.cache_salt.low : s.id;
+}
+
+// A salt that nobody else has, and that hashes of salts do not meet.
+void EngineCore::make_private(Sequence& s) {
+  constexpr uint64_t kPrivate = 0x70726976617465, kIsChoices = uint64_t{1} << 63;
+  const uint64_t number = s.request.choices;
+  s.request.cache_salt = {number != 0 ? number | kIsChoices : s.id, kPrivate};
+  s.in_host = s.on_disk = Sequence::Below::kNothing;
+}
+
+// Of a sequence that has ended, unless another choice of its prompt goes on.
+void EngineCore::drop_private(const Sequence& s) {
+  if (!s.is_private || s.sink) return;
+  const auto shares = [&](const SequencePtr& other) {
+    return other->sink && other->request.cache_salt == s.request.cache_salt;
+  };
+  if (std::none_of(running_.begin(), running_.end(), shares) &&
+      std::none_of(waiting_.begin(), waiting_.end(), shares))
+    tree_.drop_snapshots_of(owner_of(s));
 }
 
 // As keep_snapshot, behind all that is computed: rows that wait in the row store are replayed

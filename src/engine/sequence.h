@@ -45,6 +45,9 @@ struct Sequence final : RowHook {
 
   // Prefix cache.
   bool uses_cache = false;
+  // What it keeps is for itself, should memory run out, and for the other choices of its prompt;
+  // nothing of it outlives them.
+  bool is_private = false;
   std::vector<Place> places;   // ascending; those behind n_stored have been passed
   int64_t n_published = 0;     // tokens whose pages are in the tree
   int32_t n_turns = 0;         // of its conversation before it, as the tree knows them

@@ -247,6 +247,7 @@ ReplyHead Service::head_of(Call& call, const ServedModel& served, const Job& job
 std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Job& job,
                                              const ReplyHead& head) {
   const GenerationFields& fields = job.fields;
+  const uint64_t choices = fields.n > 1 ? random_.next_u64() | 1 : 0;
   std::vector<ChoiceSetup> out;
   for (size_t i = 0; i < head.seeds.size(); ++i) {
     const std::vector<int32_t>& prompt = job.prompts[i / static_cast<size_t>(fields.n)];
@@ -280,6 +281,7 @@ std::vector<ChoiceSetup> Service::choices_of(const ServedModel& served, const Jo
     work.drafts_max = fields.drafts_max;
     work.uses_cache = fields.uses_cache;
     work.cache_salt = job.cache_salt;
+    work.choices = choices;
     work.priority = fields.priority;
     work.sharer = job.sharer;
     const double timeout_s = fields.timeout_s.value_or(options_.request_timeout_s);
